@@ -1,0 +1,1 @@
+"""Markers and lint that keep host round trips out of hot code."""

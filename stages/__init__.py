@@ -1,0 +1,1 @@
+"""The toolkit: a step as a program, and stages that rewrite it."""

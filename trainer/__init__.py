@@ -1,0 +1,1 @@
+"""The DQN trainer that the stages migrate."""
