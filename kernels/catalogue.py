@@ -1,0 +1,168 @@
+"""The catalogue: each kernel's parameters and launch shape, declared once and read by both devices.
+
+A kernel is a pair of files with one name: ``x.cu`` holds one ``extern "C" __global__`` function
+``x``, and ``x.py`` holds its NumPy twin ``x``, decorated with :func:`kernel`. The decorator's
+declaration is what `HostDevice` and `CudaDevice` check arguments against, and a test holds the
+``.cu`` signature to it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+Access = Literal["in", "out", "inout", "scalar"]
+Per = Literal["thread", "warp", "block", "one"]
+
+#: C spelling of each dtype, which is what a ``.cu`` signature must say.
+C_TYPES: Mapping[str, str] = {
+    "f32": "float",
+    "f64": "double",
+    "i32": "int",
+    "i64": "long long",
+    "u32": "unsigned int",
+    "u64": "unsigned long long",
+    "u8": "unsigned char",
+}
+
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "u8": np.dtype(np.uint8),
+}
+
+
+class KernelArgumentError(TypeError):
+    """An argument does not fit the kernel's declared signature."""
+
+
+@dataclass(frozen=True)
+class Param:
+    """One kernel parameter: a pointer to `dtype` elements, or a scalar of `dtype`."""
+
+    name: str
+    dtype: str
+    access: Access
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.access != "scalar"
+
+    @property
+    def c_declaration(self) -> str:
+        ctype = C_TYPES[self.dtype]
+        if not self.is_pointer:
+            return f"{ctype} {self.name}"
+        return f"const {ctype}* {self.name}" if self.access == "in" else f"{ctype}* {self.name}"
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """What a kernel takes and how it is laid out over the device.
+
+    Attributes:
+        name: the function's name in both files of the pair.
+        params: in the order of the C signature.
+        block: threads per block.
+        per: what one unit of work occupies: a thread, a warp, a whole block, or ``one`` (a single
+            block does all of it).
+        work: names of scalar parameters whose product is the number of units.
+        fma: whether the compiler may contract a multiply and an add. Off where the host computes
+            the same numbers and bits must match.
+        source: the ``.cu`` file.
+        twin: the NumPy function, called with arrays (flat, writable where declared) and scalars.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    block: int
+    per: Per
+    work: tuple[str, ...]
+    fma: bool
+    source: Path
+    twin: Callable[..., None]
+
+    def blocks(self, scalars: Mapping[str, int | float]) -> int:
+        """Blocks that give each unit of work its own place, before any cap (at least 1)."""
+        if self.per == "one":
+            return 1
+        units = 1
+        for name in self.work:
+            units *= int(scalars[name])
+        per_block = {"thread": self.block, "warp": self.block // 32, "block": 1}[self.per]
+        return max(1, -(-units // per_block))
+
+
+def _parse(name: str, declaration: str) -> Param:
+    words = declaration.split()
+    if len(words) == 1 and words[0] in DTYPES:
+        return Param(name, words[0], "scalar")
+    if len(words) == 2 and words[0] in ("in", "out", "inout") and words[1] in DTYPES:
+        return Param(name, words[1], words[0])  # type: ignore[arg-type]
+    raise ValueError(
+        f"parameter {name!r}: {declaration!r} is not 'in|out|inout DTYPE' or 'DTYPE' with DTYPE"
+        f" one of {', '.join(DTYPES)}"
+    )
+
+
+_registry: dict[str, KernelSpec] = {}
+
+
+def kernel(
+    *, per: Per = "thread", work: str = "", block: int = 256, fma: bool = False, **params: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare the decorated NumPy twin, and the ``.cu`` file beside it, as one kernel.
+
+    Args:
+        per: what a unit of work occupies (see `KernelSpec`).
+        work: the scalar parameters whose product counts the units, joined by ``*``: ``"rows*cols"``.
+        block: threads per block; a multiple of 32, at most 1024.
+        fma: let the compiler contract multiply and add.
+        params: in C order, ``name="in f32"``, ``name="inout i64"``, ``name="i32"`` (a scalar).
+    """
+
+    def declare(twin: Callable[..., None]) -> Callable[..., None]:
+        name = twin.__name__
+        parsed = tuple(_parse(p, d) for p, d in params.items())
+        scalars = {p.name for p in parsed if not p.is_pointer}
+        units = tuple(w for w in work.split("*") if w)
+        if missing := [w for w in units if w not in scalars]:
+            raise ValueError(f"kernel {name!r}: work {missing} is no scalar parameter")
+        if per != "one" and not units:
+            raise ValueError(f"kernel {name!r}: per={per!r} needs work=")
+        source = Path(twin.__code__.co_filename).with_suffix(".cu")
+        _registry[name] = KernelSpec(name, parsed, block, per, units, fma, source, twin)
+        return twin
+
+    return declare
+
+
+@cache
+def catalogue() -> Mapping[str, KernelSpec]:
+    """Every kernel of the package by name; imports each twin once."""
+    package = importlib.import_module("onegraph.kernels")
+    for info in pkgutil.walk_packages(package.__path__, "onegraph.kernels."):
+        if ".device" not in info.name:
+            importlib.import_module(info.name)
+    return dict(sorted(_registry.items()))
+
+
+def find(name: str) -> KernelSpec:
+    """The kernel called `name`; ``KeyError`` with the nearest names when there is none."""
+    if (spec := _registry.get(name)) is not None:
+        return spec
+    known = catalogue()
+    if name not in known:
+        raise KeyError(f"no kernel {name!r}; the catalogue has {', '.join(known)}")
+    return known[name]

@@ -1,0 +1,26 @@
+// Names for the elements of the small state arrays that host and device share (see layout.py).
+#pragma once
+
+#define FAN_OUT 32
+
+enum Counter { ADAM_TRUNK = 0, ADAM_SELECTIVITY = 1, ADAM_DENOISE = 2, ADAM_IQL = 3,
+               ADAM_IQL_LOW = 4, ADAM_IQN = 5, ADAM_ATTENTION = 6, RNG = 7, WARM_UP = 8,
+               COLLECT = 9, HEAD = 10, FILLED = 11, SKIPPED = 12 };
+#define COUNTERS 16
+#define ADAM_GROUPS 7
+
+enum Schedule { S_TAU = 0, S_BETA = 1, S_EPSILON = 2, S_LEARNING_RATE = 3, S_BIAS = 4 };
+#define SCHEDULES 24
+
+enum ScheduleParam { P_TAU = 0, P_BETA = 4, P_EPSILON = 8, P_LEARNING_RATE = 12,
+                     P_WARM_UP_STEPS = 16, P_ADAM_BETA1 = 17, P_ADAM_BETA2 = 18 };
+#define SCHEDULE_PARAMS 20
+
+enum ScheduleKind { K_CONSTANT = 0, K_LINEAR = 1, K_COSINE = 2 };
+
+enum Flag { F_TERMINATED = 1, F_TRUNCATED = 2, F_INVALID = 4 };
+
+enum Diagnostic { D_NONFINITE_TD = 0, D_STALE_UPDATE = 1, D_INVALID_ROW = 2 };
+#define DIAGNOSTICS 8
+
+enum StreamTag { T_SAMPLE = 1, T_ACT = 2, T_RESET = 3, T_INIT = 4 };

@@ -1,0 +1,100 @@
+"""Names for the elements of the small state arrays that host and device share.
+
+``layout.cuh`` gives the same numbers to the kernels; a test holds the two to each other.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+#: Children of a node of the sum tree: one warp reads them in one go.
+FAN_OUT = 32
+
+
+class Counter(IntEnum):
+    """Elements of ``counters`` (int64). The first eight are the per-step counters of the learner."""
+
+    ADAM_TRUNK = 0
+    ADAM_SELECTIVITY = 1
+    ADAM_DENOISE = 2
+    ADAM_IQL = 3
+    ADAM_IQL_LOW = 4
+    ADAM_IQN = 5
+    ADAM_ATTENTION = 6
+    RNG = 7
+    WARM_UP = 8
+    COLLECT = 9
+    HEAD = 10
+    FILLED = 11
+    SKIPPED = 12
+
+
+COUNTERS = 16
+ADAM_GROUPS = 7
+
+
+class Schedule(IntEnum):
+    """Elements of ``schedule`` (float64): the values that the present step uses.
+
+    From ``BIAS`` on stand two Adam bias corrections a group: ``1 - beta1^t`` and ``1 - beta2^t``.
+    """
+
+    TAU = 0
+    BETA = 1
+    EPSILON = 2
+    LEARNING_RATE = 3
+    BIAS = 4
+
+
+SCHEDULES = 24
+
+
+class ScheduleParam(IntEnum):
+    """Elements of ``schedule_params`` (float64): four of (kind, start, end, steps), then more."""
+
+    TAU = 0
+    BETA = 4
+    EPSILON = 8
+    LEARNING_RATE = 12
+    WARM_UP_STEPS = 16
+    ADAM_BETA1 = 17
+    ADAM_BETA2 = 18
+
+
+SCHEDULE_PARAMS = 20
+
+
+class ScheduleKind(IntEnum):
+    """How a schedule goes from its start to its end over its steps."""
+
+    CONSTANT = 0
+    LINEAR = 1
+    COSINE = 2
+
+
+class Flag(IntFlag):
+    """Bits of a replay row's flags (uint8)."""
+
+    TERMINATED = 1
+    TRUNCATED = 2
+    INVALID = 4
+
+
+class Diagnostic(IntEnum):
+    """Elements of ``diagnostics`` (int64): things that went wrong and were dealt with."""
+
+    NONFINITE_TD = 0
+    STALE_UPDATE = 1
+    INVALID_ROW = 2
+
+
+DIAGNOSTICS = 8
+
+
+class StreamTag(IntEnum):
+    """Third word of the Philox counter: keeps the draws of different uses apart."""
+
+    SAMPLE = 1
+    ACT = 2
+    RESET = 3
+    INIT = 4

@@ -1,0 +1,772 @@
+"""The `Device` protocol: what the runner may ask of a device, with CUDA's rules enforced once.
+
+`HostDevice` and `CudaDevice` implement the underscored methods; the public ones check arguments,
+enforce the rules of stream capture and module isolation, and count the call in the ledger. So a
+program that breaks a rule on a GPU breaks it, with the same error, on a laptop.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, NoReturn, Self
+from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onegraph.kernels.catalogue import DTYPES, KernelArgumentError, KernelSpec, find
+from onegraph.kernels.device.ledger import Ledger
+
+Module = Literal["shared", "graphed", "ungraphed"]
+Epilogue = Literal["none", "bias", "bias_relu", "relu_grad"]
+
+#: Blocks a launch is capped at; kernels stride over what is left.
+MAX_BLOCKS = 4096
+
+
+class DeviceError(RuntimeError):
+    """A device call failed, or would have failed on a GPU.
+
+    Attributes:
+        name: CUDA's name of the error, e.g. ``CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED``.
+        op: the call.
+        phase: the program's phase in which it was made; empty outside a step.
+    """
+
+    def __init__(self, name: str, op: str, phase: str, detail: str) -> None:
+        where = f" in phase {phase}" if phase else ""
+        super().__init__(f"{name} at {op}{where}: {detail}")
+        self.name, self.op, self.phase, self.detail = name, op, phase, detail
+
+
+class ModuleMixError(DeviceError):
+    """A kernel of the graphed module was launched outside a graph, or the other way round."""
+
+
+def dtype_code(dtype: np.dtype[Any]) -> str:
+    """The catalogue's short name of `dtype` (``f32``, ``i64``, …)."""
+    for code, candidate in DTYPES.items():
+        if candidate == dtype:
+            return code
+    raise ValueError(f"dtype {dtype} has no device form; use one of {', '.join(DTYPES)}")
+
+
+class DeviceArray:
+    """A contiguous array in device memory, or in pinned host memory that the device maps.
+
+    Attributes:
+        shape, dtype: as in NumPy.
+        ptr: device address (0 on the host device).
+        host: the NumPy view. On the host device, of the array itself; on CUDA, only of pinned
+            memory (live: a kernel's write shows up in it), else ``None``.
+        base: the allocation this is a view of, or itself.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_graphs",
+        "base",
+        "device",
+        "dtype",
+        "freed",
+        "host",
+        "keep",
+        "name",
+        "pinned",
+        "ptr",
+        "shape",
+        "size",
+    )
+
+    def __init__(
+        self,
+        device: Device,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        ptr: int = 0,
+        host: NDArray[Any] | None = None,
+        pinned: bool = False,
+        base: DeviceArray | None = None,
+        keep: object = None,
+    ) -> None:
+        self.device, self.name, self.shape, self.dtype = device, name, shape, dtype
+        self.size = math.prod(shape)
+        self.ptr, self.host, self.pinned, self.keep = ptr, host, pinned, keep
+        self.base = base if base is not None else self
+        self.freed = False
+        self._graphs: WeakSet[Graph] = WeakSet()
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def view(self, offset: int, shape: tuple[int, ...]) -> DeviceArray:
+        """`shape` elements from flat element `offset` on, sharing this array's memory."""
+        size = math.prod(shape)
+        if offset < 0 or offset + size > self.size:
+            raise ValueError(
+                f"view of {self.name!r}: elements {offset}..{offset + size} do not lie in its"
+                f" {self.size}"
+            )
+        host = None if self.host is None else self.host.reshape(-1)[offset : offset + size]
+        return DeviceArray(
+            self.device,
+            self.name,
+            shape,
+            self.dtype,
+            ptr=self.ptr + offset * self.dtype.itemsize if self.ptr else 0,
+            host=None if host is None else host.reshape(shape),
+            pinned=self.pinned,
+            base=self.base,
+        )
+
+    def to_host_checkpoint(self) -> NDArray[Any]:
+        """Copy to a new NumPy array, waiting for the device. For checkpoints and summaries."""
+        out = np.empty(self.shape, self.dtype)
+        self.device.copy_dtoh(out, self)
+        return out
+
+    def to_host(self) -> NDArray[Any]:
+        """Deprecated spelling of `to_host_checkpoint`; it hid a stall in hot code."""
+        warnings.warn(
+            "DeviceArray.to_host() waits for the device; call to_host_checkpoint() outside the"
+            " step, or read the published record inside it",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.to_host_checkpoint()
+
+    def to_vec(self) -> list[Any]:
+        """Deprecated: the values as a flat list; use ``to_host_checkpoint().ravel().tolist()``."""
+        warnings.warn(
+            "DeviceArray.to_vec() waits for the device; call to_host_checkpoint() outside the step",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        values: list[Any] = self.to_host_checkpoint().ravel().tolist()
+        return values
+
+    def __repr__(self) -> str:
+        place = "pinned" if self.pinned else self.device.kind
+        return f"DeviceArray({self.name!r}, {list(self.shape)}, {self.dtype}, {place})"
+
+
+@dataclass(eq=False)
+class DeviceEvent:
+    """A point in a stream; two of them give a time."""
+
+    label: str
+    handle: Any = None
+
+
+@dataclass(eq=False)
+class Stream:
+    """An in-order queue of device work."""
+
+    label: str
+    handle: Any = None
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """``out[M, N] = epilogue(op(a) @ op(b))``, row-major and contiguous, float32.
+
+    ``bias`` adds `extra` [N]; ``bias_relu`` then clamps at zero; ``relu_grad`` multiplies by
+    ``extra > 0``, where `extra` [M, N] is the activation that the forward pass produced.
+    """
+
+    m: int
+    n: int
+    k: int
+    trans_a: bool = False
+    trans_b: bool = False
+    epilogue: Epilogue = "none"
+
+    @property
+    def extra_size(self) -> int:
+        return {"none": 0, "bias": self.n, "bias_relu": self.n, "relu_grad": self.m * self.n}[
+            self.epilogue
+        ]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with checked arguments, ready to be launched any number of times."""
+
+    spec: KernelSpec
+    module: Module
+    blocks: int
+    arrays: tuple[DeviceArray, ...]
+    payload: Any
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a graph, as the toolkit sees it."""
+
+    kind: str
+    label: str
+
+
+@dataclass(eq=False)
+class Graph:
+    """Recorded work. It keeps every array and module it uses alive until it is closed."""
+
+    label: str
+    nodes: list[Node] = field(default_factory=list)
+    children: list[Graph] = field(default_factory=list)
+    events: list[DeviceEvent] = field(default_factory=list)
+    arrays: list[DeviceArray] = field(default_factory=list)
+    handle: Any = None
+    closed: bool = False
+
+    def uses(self, arrays: Sequence[DeviceArray]) -> None:
+        for array in arrays:
+            self.arrays.append(array)
+            array.base._graphs.add(self)
+
+    def node_count(self) -> int:
+        """Nodes that do work: kernels, copies, memsets, event records, children's included."""
+        return len(self.nodes) + sum(child.node_count() for child in self.children)
+
+    def close(self) -> None:
+        """Give up what the graph keeps alive; it can't be launched any more."""
+        self.closed = True
+        for array in self.arrays:
+            array.base._graphs.discard(self)
+        self.arrays.clear()
+        self.handle = None
+
+
+@dataclass(eq=False)
+class GraphExec:
+    """An instantiated graph."""
+
+    graph: Graph
+    handle: Any = None
+    #: what each of the graph's event nodes records into at the next launch
+    events: list[DeviceEvent] = field(default_factory=list)
+
+
+class Device(ABC):
+    """A device with one training stream, and the ledger that counts what it is asked to do."""
+
+    kind: Literal["host", "cuda"]
+    name: str
+
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self.ledger = ledger if ledger is not None else Ledger()
+        #: ``(kernel, module) -> where it was launched``: "eager", "captured", "warm-up".
+        self.launch_sites: dict[tuple[str, str], set[str]] = {}
+        self._capture: Graph | None = None
+        self._capture_broken = ""
+        self._warming_up = False
+
+    # ---------------------------------------------------------------- errors and rules
+
+    def fail(self, name: str, op: str, detail: str) -> NoReturn:
+        """Raise `DeviceError` for `op` in the present phase; an open capture is now invalid."""
+        if self._capture is not None:
+            self._capture_broken = op
+        raise DeviceError(name, op, self.ledger.phase, detail)
+
+    def _outside_capture(self, op: str) -> None:
+        if self._capture is not None:
+            self.fail(
+                "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+                op,
+                f"not permitted while the stream is capturing graph {self._capture.label!r};"
+                " do it before the capture, or keep the op out of the captured phase",
+            )
+
+    def _count(self, kind: str) -> None:
+        self.ledger.count(kind if self._capture is None else "captured")
+
+    def _record(self, kind: str, label: str, arrays: Sequence[DeviceArray]) -> None:
+        if self._capture is not None:
+            self._capture.nodes.append(Node(kind, label))
+            self._capture.uses(arrays)
+
+    def _alive(self, op: str, *arrays: DeviceArray) -> None:
+        for array in arrays:
+            if array.base.freed:
+                self.fail("CUDA_ERROR_ILLEGAL_ADDRESS", op, f"array {array.name!r} was freed")
+            if array.device is not self:
+                self.fail(
+                    "CUDA_ERROR_INVALID_VALUE", op, f"array {array.name!r} is of another device"
+                )
+
+    # ---------------------------------------------------------------- memory
+
+    def allocate(
+        self,
+        shape: tuple[int, ...],
+        dtype: str | np.dtype[Any],
+        name: str = "array",
+        *,
+        pinned: bool = False,
+    ) -> DeviceArray:
+        """Allocate `shape` elements of `dtype`, contents undefined (NaN on the host device).
+
+        Raises:
+            DeviceError: CUDA_ERROR_OUT_OF_MEMORY, with the bytes asked for.
+        """
+        op = f"allocate {name}"
+        self._outside_capture(op)
+        self.ledger.count("alloc")
+        resolved = DTYPES[dtype] if isinstance(dtype, str) and dtype in DTYPES else np.dtype(dtype)
+        return self._allocate(shape, resolved, name, pinned)
+
+    def upload(self, values: NDArray[Any], name: str = "array") -> DeviceArray:
+        """A new array that holds `values`."""
+        array = self.allocate(values.shape, values.dtype, name)
+        self.copy_htod(array, values)
+        return array
+
+    def free(self, array: DeviceArray) -> None:
+        """Free an allocation. Freeing a view, twice, or under a live graph is an error."""
+        op = f"free {array.name}"
+        self._outside_capture(op)
+        if array.base is not array:
+            self.fail("CUDA_ERROR_INVALID_VALUE", op, "this is a view; free its base")
+        if array.freed:
+            self.fail("CUDA_ERROR_INVALID_VALUE", op, "freed already")
+        if live := [g.label for g in array._graphs if not g.closed]:
+            self.fail(
+                "CUDA_ERROR_ILLEGAL_ADDRESS",
+                op,
+                f"graph {live[0]!r} still uses it and would replay over freed memory; close the"
+                " graph first",
+            )
+        self.ledger.count("free")
+        self._free(array)
+        array.freed = True
+
+    def copy_htod(self, dst: DeviceArray, src: NDArray[Any]) -> None:
+        """Copy `src` to the device; `src` may be reused at once."""
+        op = f"copy_htod {dst.name}"
+        self._outside_capture(op)
+        self._alive(op, dst)
+        self._same_size(op, dst, src)
+        self.ledger.count("htod")
+        self._copy_htod(dst, np.ascontiguousarray(src))
+
+    def copy_dtoh(self, dst: NDArray[Any], src: DeviceArray) -> None:
+        """Copy to `dst` and wait for it: one ``dtoh`` and one ``sync`` in the ledger."""
+        op = f"copy_dtoh {src.name}"
+        self._outside_capture(op)
+        self._alive(op, src)
+        self._same_size(op, src, dst)
+        if not dst.flags.c_contiguous or not dst.flags.writeable:
+            self.fail("CUDA_ERROR_INVALID_VALUE", op, "the destination must be contiguous, writable")
+        self.ledger.count("dtoh")
+        self.ledger.count("sync")
+        self._copy_dtoh(dst, src)
+
+    def copy_dtod(self, dst: DeviceArray, src: DeviceArray) -> None:
+        """Copy on the device, in stream order."""
+        op = f"copy_dtod {dst.name} <- {src.name}"
+        self._alive(op, dst, src)
+        if dst.size != src.size or dst.dtype != src.dtype:
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE", op, f"{list(src.shape)} does not fit {list(dst.shape)}"
+            )
+        self._count("dtod")
+        self._record("memcpy", op, (dst, src))
+        self._copy_dtod(dst, src)
+
+    def memset(self, dst: DeviceArray) -> None:
+        """Zero `dst` in stream order."""
+        op = f"memset {dst.name}"
+        self._alive(op, dst)
+        self._count("memset")
+        self._record("memset", op, (dst,))
+        self._memset(dst)
+
+    def memset_sync(self, dst: DeviceArray) -> None:
+        """Zero `dst` through the blocking call, which the host waits for."""
+        op = f"memset_sync {dst.name}"
+        self._outside_capture(op)
+        self._alive(op, dst)
+        self.ledger.count("memset_sync")
+        self.ledger.count("sync")
+        self._memset(dst)
+        self._synchronize()
+
+    def _same_size(self, op: str, array: DeviceArray, host: NDArray[Any]) -> None:
+        if host.size != array.size or host.dtype != array.dtype:
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"host array {list(host.shape)} {host.dtype} against device array"
+                f" {list(array.shape)} {array.dtype}",
+            )
+
+    # ---------------------------------------------------------------- kernels
+
+    def prepare(
+        self,
+        kernel: str,
+        args: Mapping[str, DeviceArray | int | float],
+        *,
+        module: Module = "shared",
+        max_blocks: int = MAX_BLOCKS,
+    ) -> Launch:
+        """Check `args` against the kernel's declared signature and fix its launch shape.
+
+        Raises:
+            KernelArgumentError: a missing, unknown or ill-typed argument, by name.
+        """
+        spec = find(kernel)
+        names = [p.name for p in spec.params]
+        if unknown := [a for a in args if a not in names]:
+            raise KernelArgumentError(
+                f"kernel {kernel}: no parameter {unknown[0]!r}; it takes {', '.join(names)}"
+            )
+        arrays: list[DeviceArray] = []
+        scalars: dict[str, int | float] = {}
+        for param in spec.params:
+            if param.name not in args:
+                raise KernelArgumentError(f"kernel {kernel}: argument {param.name!r} is missing")
+            value = args[param.name]
+            if param.is_pointer:
+                if not isinstance(value, DeviceArray):
+                    raise KernelArgumentError(
+                        f"kernel {kernel}: {param.name} takes a device array, got {value!r}"
+                    )
+                if value.dtype != DTYPES[param.dtype]:
+                    raise KernelArgumentError(
+                        f"kernel {kernel}: {param.name} takes {param.dtype}, got {value!r}"
+                    )
+                self._alive(f"launch {kernel}", value)
+                arrays.append(value)
+            else:
+                scalars[param.name] = self._scalar(kernel, param.name, param.dtype, value)
+        blocks = min(spec.blocks(scalars), max_blocks)
+        return Launch(
+            spec, module, blocks, tuple(arrays), self._prepare(spec, args, scalars, blocks)
+        )
+
+    @staticmethod
+    def _scalar(kernel: str, name: str, dtype: str, value: object) -> int | float:
+        if isinstance(value, (bool, int, np.integer)) and not dtype.startswith("f"):
+            info = np.iinfo(DTYPES[dtype])
+            if not info.min <= int(value) <= info.max:
+                raise KernelArgumentError(f"kernel {kernel}: {name} = {value} exceeds {dtype}")
+            return int(value)
+        if isinstance(value, (int, float, np.floating, np.integer)) and dtype.startswith("f"):
+            return float(value)
+        raise KernelArgumentError(f"kernel {kernel}: {name} takes a {dtype}, got {value!r}")
+
+    def launch(self, launch: Launch) -> None:
+        """Launch a prepared kernel in stream order, or record it while capturing."""
+        name = launch.spec.name
+        self._check_module(name, launch.module)
+        self._count("launch")
+        self._record("kernel", name, launch.arrays)
+        self._launch(launch)
+
+    def run(
+        self,
+        kernel: str,
+        *,
+        module: Module = "shared",
+        max_blocks: int = MAX_BLOCKS,
+        **args: DeviceArray | int | float,
+    ) -> None:
+        """Prepare and launch at once."""
+        self.launch(self.prepare(kernel, args, module=module, max_blocks=max_blocks))
+
+    def matmul(
+        self,
+        spec: Matmul,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        extra: DeviceArray | None = None,
+        *,
+        module: Module = "shared",
+    ) -> None:
+        """``out = epilogue(op(a) @ op(b))`` (see `Matmul`), by an algorithm fixed per shape."""
+        op = f"matmul {out.name}"
+        operands = (a, b, out) if extra is None else (a, b, out, extra)
+        self._alive(op, *operands)
+        sizes = (spec.m * spec.k, spec.k * spec.n, spec.m * spec.n, spec.extra_size)
+        given = (a.size, b.size, out.size, 0 if extra is None else extra.size)
+        if sizes != given or any(x.dtype != np.float32 for x in operands):
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"{spec} needs float32 a, b, out, extra of {sizes} elements, got {given}",
+            )
+        self._check_module(f"matmul[{spec.m}x{spec.n}x{spec.k}]", module)
+        self._count("matmul")
+        self._record("matmul", op, operands)
+        self._matmul(spec, a, b, out, extra, module)
+
+    def _check_module(self, kernel: str, module: Module) -> None:
+        """Two copies of each kernel: one for graphs, one for launches outside them.
+
+        The third plan asks for the separation because it suspects that mixing both from one
+        CUmodule slows graphs down. An A/B on an H200 (driver 580, a graph of 100 nodes, one
+        ungraphed launch beside it) saw no difference: 79.4 us with the same module, another
+        module, and the very same function. What the separation does keep apart is function
+        attributes and module lifetimes.
+        """
+        place = "captured" if self._capture is not None else "eager"
+        if place == "eager" and self._warming_up:
+            place = "warm-up"
+        wrong = {"graphed": "eager", "ungraphed": "captured", "shared": ""}[module]
+        if place == wrong:
+            if self._capture is not None:
+                self._capture_broken = kernel
+            raise ModuleMixError(
+                "CUDA_ERROR_NOT_PERMITTED",
+                f"launch {kernel}",
+                self.ledger.phase,
+                f"its {module} module may not be launched {place}; the graphed copy belongs in"
+                " captures and their warm-up, the ungraphed copy outside graphs",
+            )
+        self.launch_sites.setdefault((kernel, module), set()).add(place)
+
+    @contextmanager
+    def warm_up(self) -> Iterator[None]:
+        """Launches inside may use the graphed module outside a graph, to load and plan it."""
+        before, self._warming_up = self._warming_up, True
+        try:
+            yield
+        finally:
+            self._warming_up = before
+
+    # ---------------------------------------------------------------- order and time
+
+    def synchronize(self) -> None:
+        """Wait for everything asked of the training stream."""
+        self._outside_capture("synchronize")
+        self.ledger.count("sync")
+        self._synchronize()
+
+    def host_op(self, label: str) -> None:
+        """Say that host code runs here as part of a step; refused while capturing.
+
+        A captured host op would run once, at capture, and its result be baked into the graph.
+        """
+        self._outside_capture(f"host {label}")
+        self.ledger.count("host")
+
+    def create_event(self, label: str = "") -> DeviceEvent:
+        """An event that can be timed."""
+        self._outside_capture("create_event")
+        return self._create_event(label)
+
+    def record_event(self, event: DeviceEvent) -> None:
+        """Record `event` in stream order. In a graph, compose it as a node instead."""
+        self._outside_capture(f"record_event {event.label}")
+        self.ledger.count("event_record")
+        self._record_event(event)
+
+    def elapsed_ms(self, start: DeviceEvent, end: DeviceEvent) -> float:
+        """Milliseconds between two recorded events; waits for the later one."""
+        self._outside_capture("elapsed_ms")
+        return self._elapsed_ms(start, end)
+
+    @abstractmethod
+    def create_stream(self, label: str = "") -> Stream:
+        """A further stream beside the training stream."""
+
+    @contextmanager
+    @abstractmethod
+    def on(self, stream: Stream) -> Iterator[None]:
+        """Issue what is asked inside on `stream`, ordered after and before the training stream."""
+
+    # ---------------------------------------------------------------- graphs
+
+    @contextmanager
+    def capture(self, label: str) -> Iterator[Graph]:
+        """Record what is asked inside, instead of doing it, into the graph that is yielded.
+
+        Raises:
+            DeviceError: at once for a call that CUDA forbids while capturing; and at the end,
+                CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, if such an error was swallowed inside.
+        """
+        self._outside_capture(f"capture {label}")
+        self.ledger.count("capture")
+        graph = Graph(label)
+        self._begin_capture(graph)
+        self._capture, self._capture_broken = graph, ""
+        try:
+            yield graph
+        except BaseException:
+            self._capture = None
+            self._abandon_capture(graph)
+            graph.close()
+            raise
+        broken, self._capture = self._capture_broken, None
+        if broken:
+            self._abandon_capture(graph)
+            graph.close()
+            self.fail(
+                "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+                f"capture {label}",
+                f"{broken!r} was refused inside, so the graph is not complete",
+            )
+        self._end_capture(graph)
+
+    def compose(self, label: str, items: Sequence[Graph | DeviceEvent]) -> Graph:
+        """One graph that runs `items` in order: graphs as children, events as record nodes."""
+        self._outside_capture(f"compose {label}")
+        if closed := [g.label for g in items if isinstance(g, Graph) and g.closed]:
+            self.fail("CUDA_ERROR_INVALID_HANDLE", f"compose {label}", f"{closed[0]!r} is closed")
+        graph = Graph(label)
+        for item in items:
+            if isinstance(item, Graph):
+                graph.children.append(item)
+                graph.uses(item.arrays)
+            else:
+                graph.nodes.append(Node("event_record", item.label))
+                graph.events.append(item)
+        self._compose(graph, items)
+        return graph
+
+    def instantiate(self, graph: Graph) -> GraphExec:
+        """Instantiate and upload, so that the first launch costs what the others do."""
+        self._outside_capture(f"instantiate {graph.label}")
+        if graph.closed:
+            self.fail("CUDA_ERROR_INVALID_HANDLE", f"instantiate {graph.label}", "it is closed")
+        self.ledger.count("instantiate")
+        executable = GraphExec(graph, events=list(graph.events))
+        self._instantiate(executable)
+        return executable
+
+    def graph_launch(self, executable: GraphExec) -> None:
+        """Launch an instantiated graph in stream order."""
+        self._outside_capture(f"graph_launch {executable.graph.label}")
+        if executable.graph.closed:
+            self.fail(
+                "CUDA_ERROR_INVALID_HANDLE",
+                f"graph_launch {executable.graph.label}",
+                "its buffers were given up; capture it again",
+            )
+        self.ledger.count("graph_launch")
+        self._graph_launch(executable)
+
+    def set_graph_events(self, executable: GraphExec, events: Sequence[DeviceEvent]) -> None:
+        """Make the graph's event nodes record into `events` from the next launch on."""
+        op = f"set_graph_events {executable.graph.label}"
+        self._outside_capture(op)
+        if len(events) != len(executable.events):
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"{len(events)} events for {len(executable.events)} event nodes",
+            )
+        for index, event in enumerate(events):
+            self.ledger.count("event_set")
+            self._set_graph_event(executable, index, event)
+            executable.events[index] = event
+
+    # ---------------------------------------------------------------- lifetime
+
+    def close(self) -> None:
+        """Release what the device holds beyond its arrays."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---------------------------------------------------------------- what a device implements
+
+    @abstractmethod
+    def memory_free(self) -> int:
+        """Bytes that can still be allocated, as the device reports them."""
+
+    @abstractmethod
+    def _allocate(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, pinned: bool
+    ) -> DeviceArray: ...
+
+    @abstractmethod
+    def _free(self, array: DeviceArray) -> None: ...
+
+    @abstractmethod
+    def _copy_htod(self, dst: DeviceArray, src: NDArray[Any]) -> None: ...
+
+    @abstractmethod
+    def _copy_dtoh(self, dst: NDArray[Any], src: DeviceArray) -> None: ...
+
+    @abstractmethod
+    def _copy_dtod(self, dst: DeviceArray, src: DeviceArray) -> None: ...
+
+    @abstractmethod
+    def _memset(self, dst: DeviceArray) -> None: ...
+
+    @abstractmethod
+    def _prepare(
+        self,
+        spec: KernelSpec,
+        args: Mapping[str, DeviceArray | int | float],
+        scalars: Mapping[str, int | float],
+        blocks: int,
+    ) -> Any: ...
+
+    @abstractmethod
+    def _launch(self, launch: Launch) -> None: ...
+
+    @abstractmethod
+    def _matmul(
+        self,
+        spec: Matmul,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        extra: DeviceArray | None,
+        module: Module,
+    ) -> None: ...
+
+    @abstractmethod
+    def _synchronize(self) -> None: ...
+
+    @abstractmethod
+    def _create_event(self, label: str) -> DeviceEvent: ...
+
+    @abstractmethod
+    def _record_event(self, event: DeviceEvent) -> None: ...
+
+    @abstractmethod
+    def _elapsed_ms(self, start: DeviceEvent, end: DeviceEvent) -> float: ...
+
+    @abstractmethod
+    def _begin_capture(self, graph: Graph) -> None: ...
+
+    @abstractmethod
+    def _end_capture(self, graph: Graph) -> None: ...
+
+    @abstractmethod
+    def _abandon_capture(self, graph: Graph) -> None: ...
+
+    @abstractmethod
+    def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None: ...
+
+    @abstractmethod
+    def _instantiate(self, executable: GraphExec) -> None: ...
+
+    @abstractmethod
+    def _graph_launch(self, executable: GraphExec) -> None: ...
+
+    @abstractmethod
+    def _set_graph_event(self, executable: GraphExec, index: int, event: DeviceEvent) -> None: ...

@@ -1,0 +1,216 @@
+"""`HostDevice`: the device that a laptop has. It runs the NumPy twins under CUDA's rules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onegraph.kernels.catalogue import DTYPES, KernelSpec
+from onegraph.kernels.device.base import (
+    Device,
+    DeviceArray,
+    DeviceEvent,
+    Graph,
+    GraphExec,
+    Launch,
+    Matmul,
+    Module,
+    Stream,
+)
+from onegraph.kernels.device.ledger import Ledger
+
+Work = Callable[[], None]
+
+
+class HostDevice(Device):
+    """NumPy behind the `Device` protocol: arrays are host arrays, graphs are lists of calls.
+
+    Args:
+        memory_bytes: what may be allocated at once, to rehearse a small device; 0 means no limit.
+    """
+
+    kind = "host"
+    name = "NumPy"
+
+    def __init__(self, ledger: Ledger | None = None, *, memory_bytes: int = 0) -> None:
+        super().__init__(ledger)
+        self._memory_bytes = memory_bytes
+        self._allocated = 0
+
+    def memory_free(self) -> int:
+        return self._memory_bytes - self._allocated if self._memory_bytes else 1 << 62
+
+    def _do(self, work: Work) -> None:
+        if self._capture is None:
+            work()
+        else:
+            self._capture.handle.append(work)
+
+    # ---------------------------------------------------------------- memory
+
+    def _allocate(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, pinned: bool
+    ) -> DeviceArray:
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if nbytes > self.memory_free():
+            self.fail(
+                "CUDA_ERROR_OUT_OF_MEMORY",
+                f"allocate {name}",
+                f"{nbytes:,} bytes asked for, {self.memory_free():,} free",
+            )
+        self._allocated += nbytes
+        # Undefined memory on a GPU is NaN and nonsense here, so that reading it shows.
+        poison = np.nan if dtype.kind == "f" else np.frombuffer(b"\xa5" * 8, dtype=dtype)[0]
+        return DeviceArray(
+            self, name, shape, dtype, host=np.full(shape, poison, dtype), pinned=pinned
+        )
+
+    def _free(self, array: DeviceArray) -> None:
+        self._allocated -= array.nbytes
+        array.host = None
+
+    @staticmethod
+    def _flat(array: DeviceArray) -> NDArray[Any]:
+        assert array.host is not None
+        return array.host.reshape(-1)
+
+    def _copy_htod(self, dst: DeviceArray, src: NDArray[Any]) -> None:
+        self._flat(dst)[:] = src.reshape(-1)
+
+    def _copy_dtoh(self, dst: NDArray[Any], src: DeviceArray) -> None:
+        dst.reshape(-1)[:] = self._flat(src)
+
+    def _copy_dtod(self, dst: DeviceArray, src: DeviceArray) -> None:
+        self._do(partial(np.copyto, self._flat(dst), self._flat(src)))
+
+    def _memset(self, dst: DeviceArray) -> None:
+        self._do(partial(self._flat(dst).fill, 0))
+
+    # ---------------------------------------------------------------- kernels
+
+    def _prepare(
+        self,
+        spec: KernelSpec,
+        args: Mapping[str, DeviceArray | int | float],
+        scalars: Mapping[str, int | float],
+        blocks: int,
+    ) -> Any:
+        bound: dict[str, Any] = {}
+        for param in spec.params:
+            value = args[param.name]
+            if isinstance(value, DeviceArray):
+                flat = self._flat(value)
+                if param.access == "in":
+                    flat = flat.view()
+                    flat.flags.writeable = False
+                bound[param.name] = flat
+            else:
+                bound[param.name] = DTYPES[param.dtype].type(scalars[param.name])
+                if not param.dtype.startswith("f"):
+                    bound[param.name] = int(bound[param.name])
+        return partial(spec.twin, **bound)
+
+    def _launch(self, launch: Launch) -> None:
+        self._do(launch.payload)
+
+    def _matmul(
+        self,
+        spec: Matmul,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        extra: DeviceArray | None,
+        module: Module,
+    ) -> None:
+        flat_a, flat_b = self._flat(a), self._flat(b)
+        left = flat_a.reshape(spec.k, spec.m).T if spec.trans_a else flat_a.reshape(spec.m, spec.k)
+        right = flat_b.reshape(spec.n, spec.k).T if spec.trans_b else flat_b.reshape(spec.k, spec.n)
+        result = self._flat(out).reshape(spec.m, spec.n)
+        other = None if extra is None else self._flat(extra)
+
+        def multiply() -> None:
+            np.matmul(left, right, out=result)
+            if spec.epilogue in ("bias", "bias_relu"):
+                np.add(result, other, out=result)
+            if spec.epilogue == "bias_relu":
+                # A NaN goes through, as it does on the device: it must reach the finite check.
+                np.copyto(result, 0.0, where=result < 0.0)
+            elif spec.epilogue == "relu_grad":
+                assert other is not None
+                np.copyto(result, 0.0, where=~(other.reshape(spec.m, spec.n) > 0.0))
+
+        self._do(multiply)
+
+    # ---------------------------------------------------------------- order and time
+
+    def _synchronize(self) -> None:
+        pass
+
+    def _create_event(self, label: str) -> DeviceEvent:
+        return DeviceEvent(label)
+
+    def _record_event(self, event: DeviceEvent) -> None:
+        event.handle = time.perf_counter()
+
+    def _elapsed_ms(self, start: DeviceEvent, end: DeviceEvent) -> float:
+        for event in (start, end):
+            if event.handle is None:
+                self.fail(
+                    "CUDA_ERROR_INVALID_HANDLE",
+                    "elapsed_ms",
+                    f"event {event.label!r} was never recorded",
+                )
+        return float(end.handle - start.handle) * 1e3
+
+    def create_stream(self, label: str = "") -> Stream:
+        return Stream(label)
+
+    @contextmanager
+    def on(self, stream: Stream) -> Iterator[None]:
+        self._outside_capture(f"switch to stream {stream.label}")
+        yield
+
+    # ---------------------------------------------------------------- graphs
+
+    def _begin_capture(self, graph: Graph) -> None:
+        graph.handle = []
+
+    def _end_capture(self, graph: Graph) -> None:
+        pass
+
+    def _abandon_capture(self, graph: Graph) -> None:
+        pass
+
+    def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None:
+        # A child is copied in, as CUDA clones it; an event is looked up at replay, because
+        # `set_graph_events` may have put another in its place.
+        graph.handle = [list(i.handle) if isinstance(i, Graph) else i for i in items]
+
+    def _instantiate(self, executable: GraphExec) -> None:
+        work: list[Work] = []
+        index = 0
+        for item in executable.graph.handle:
+            if isinstance(item, list):
+                work.extend(item)
+            elif isinstance(item, DeviceEvent):
+                work.append(partial(self._record_node, executable, index))
+                index += 1
+            else:
+                work.append(item)
+        executable.handle = work
+
+    def _record_node(self, executable: GraphExec, index: int) -> None:
+        self._record_event(executable.events[index])
+
+    def _graph_launch(self, executable: GraphExec) -> None:
+        for work in executable.handle:
+            work()
+
+    def _set_graph_event(self, executable: GraphExec, index: int, event: DeviceEvent) -> None:
+        pass

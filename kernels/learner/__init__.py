@@ -1,0 +1,1 @@
+"""The learner's kernels: loss, optimiser, counters, published record."""

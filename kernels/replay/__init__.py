@@ -1,0 +1,1 @@
+"""Prioritized replay on the device."""
