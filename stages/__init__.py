@@ -1,1 +1,63 @@
-"""The toolkit: a step as a program, and stages that rewrite it."""
+"""The toolkit: a step as a program, and stages that rewrite it.
+
+`program` says what a step is, ``s0_…`` to ``s6_…`` are the rewrites, one file each, `registry`
+knows which go together, `flags` reads what the user asked for, and `runner` runs the result.
+"""
+
+from onegraph.stages.budget import Budget, BudgetError, Limit, Violation
+from onegraph.stages.flags import StageChoice, choose_stages, parse_stages
+from onegraph.stages.program import (
+    Buffer,
+    Fragment,
+    GraphLaunch,
+    Launch,
+    Op,
+    Parts,
+    Phase,
+    ProgramError,
+    Ref,
+    StepProgram,
+)
+from onegraph.stages.registry import (
+    STAGES,
+    StageSet,
+    StageSetError,
+    apply,
+    budget,
+    format_set,
+    valid_sets,
+)
+from onegraph.stages.runner import PhaseTimes, Runner
+from onegraph.stages.stage import Stage
+from onegraph.stages.workspace import Workspace
+
+__all__ = [
+    "STAGES",
+    "Budget",
+    "BudgetError",
+    "Buffer",
+    "Fragment",
+    "GraphLaunch",
+    "Launch",
+    "Limit",
+    "Op",
+    "Parts",
+    "Phase",
+    "PhaseTimes",
+    "ProgramError",
+    "Ref",
+    "Runner",
+    "Stage",
+    "StageChoice",
+    "StageSet",
+    "StageSetError",
+    "StepProgram",
+    "Violation",
+    "Workspace",
+    "apply",
+    "budget",
+    "choose_stages",
+    "format_set",
+    "parse_stages",
+    "valid_sets",
+]

@@ -40,7 +40,9 @@ def philox4x32(counter: ArrayLike, key: tuple[int, int]) -> NDArray[np.uint32]:
     return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
 
 
-def philox_uniform(seed: int, position: ArrayLike, step: ArrayLike, tag: int) -> NDArray[np.float64]:
+def philox_uniform(
+    seed: int, position: ArrayLike, step: ArrayLike, tag: int
+) -> NDArray[np.float64]:
     """Two doubles in [0, 1) with 53 random bits for each position.
 
     Args:

@@ -366,7 +366,9 @@ class Device(ABC):
         self._alive(op, src)
         self._same_size(op, src, dst)
         if not dst.flags.c_contiguous or not dst.flags.writeable:
-            self.fail("CUDA_ERROR_INVALID_VALUE", op, "the destination must be contiguous, writable")
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE", op, "the destination must be contiguous, writable"
+            )
         self.ledger.count("dtoh")
         self.ledger.count("sync")
         self._copy_dtoh(dst, src)

@@ -1,0 +1,92 @@
+"""Stage flags: from the command line, the environment or the config to a set of stages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from onegraph.stages.registry import ALL, NONE, STAGES, StageSet, StageSetError, require_valid
+
+ENVIRONMENT = "ONEGRAPH_STAGES"
+
+
+def _number(token: str) -> int:
+    for stage in STAGES:
+        if token in (stage.name, str(stage.number)):
+            return stage.number
+    names = [s.name for s in STAGES]
+    near = get_close_matches(token, names, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise StageSetError(
+        f"stage {token!r} is unknown; {hint}use all, none, or of:"
+        f" {', '.join(f'{s.number} {s.name}' for s in STAGES)}"
+    )
+
+
+def parse_stages(text: str) -> StageSet:
+    """The set that a flag means.
+
+    A lone number n means 0 to n. A list is exact, of names or numbers. ``all`` and ``none`` may
+    begin a list; ``-name`` takes a stage away: ``all,-phase-events``.
+
+    Raises:
+        StageSetError: an unknown stage, a contradiction, or a set that lacks what it requires.
+    """
+    tokens = [t.strip().lower() for t in text.split(",") if t.strip()]
+    if not tokens:
+        raise StageSetError(f"stages {text!r} names no stage; use all, none, a number or a list")
+    if len(tokens) == 1 and tokens[0].isdigit():
+        return require_valid(frozenset(range(1, _number(tokens[0]) + 1)))
+    chosen: set[int] = set()
+    removed: set[int] = set()
+    for position, token in enumerate(tokens):
+        if token in ("all", "none"):
+            if position:
+                raise StageSetError(f"stages {text!r}: {token!r} can only stand first in a list")
+            chosen = set(ALL if token == "all" else NONE)
+        elif token.startswith("-"):
+            number = _number(token[1:])
+            if number == 0:
+                raise StageSetError(f"stages {text!r}: stage 0 is where every set starts")
+            removed.add(number)
+        else:
+            chosen.add(_number(token))
+    if absent := removed - chosen:
+        names = ", ".join(STAGES[n].name for n in sorted(absent))
+        raise StageSetError(f"stages {text!r} takes away {names}, which is not on")
+    return require_valid(frozenset(chosen - removed - {0}))
+
+
+@dataclass(frozen=True)
+class StageChoice:
+    """The set that is on, and where that was said."""
+
+    stages: StageSet
+    source: str
+    text: str
+
+
+def choose_stages(
+    flag: str | None = None,
+    config: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> StageChoice:
+    """The set of stages by the first that speaks: ``--stages``, ``ONEGRAPH_STAGES``, the config.
+
+    Raises:
+        StageSetError: with the source that said it.
+    """
+    env = os.environ if environment is None else environment
+    for source, text in (
+        ("--stages", flag),
+        (ENVIRONMENT, env.get(ENVIRONMENT)),
+        ("the config's stages", config),
+    ):
+        if text is not None:
+            try:
+                return StageChoice(parse_stages(text), source, text)
+            except StageSetError as error:
+                raise StageSetError(f"{source}: {error}") from None
+    return StageChoice(ALL, "the default", "all")

@@ -1,0 +1,507 @@
+"""A training step as data: phases of ops over named buffers.
+
+The step is not code that runs but a value that can be printed, compared, budgeted and rewritten.
+A stage is a function from one program to another (`onegraph.stages.stage`); the runner
+(`onegraph.stages.runner`) is the only place where a program becomes device calls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onegraph.kernels.device.base import Epilogue, Module
+
+Space = Literal["device", "pinned", "host"]
+
+
+class ProgramError(ValueError):
+    """A program or a rewrite of it does not hold together; the message names the op or buffer."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A named array that ops read and write; the runner allocates it.
+
+    Attributes:
+        shape: dimensions; () is one element.
+        dtype: catalogue code (``f32``, ``i64``, …).
+        space: device memory, pinned host memory that the device maps, or plain host memory.
+        initial: gives the first contents; without it the buffer starts as zeros.
+        persistent: part of the training state, so that checkpoints hold it.
+        transient: allocated and freed inside the step by `Alloc` and `Free` ops.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    space: Space = "device"
+    initial: Callable[[], NDArray[Any]] | None = field(default=None, compare=False)
+    persistent: bool = False
+    transient: bool = False
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __str__(self) -> str:
+        marks = [self.space] if self.space != "device" else []
+        marks += ["transient"] if self.transient else []
+        shape = "x".join(map(str, self.shape)) or "1"
+        return f"{self.name}: {self.dtype}[{shape}]" + (f" ({', '.join(marks)})" if marks else "")
+
+
+@dataclass(frozen=True)
+class Ref:
+    """All of a buffer, or `size` elements of it from flat element `offset` on."""
+
+    buffer: str
+    offset: int = 0
+    size: int | None = None
+
+    def __str__(self) -> str:
+        if self.size is None and not self.offset:
+            return self.buffer
+        end = "" if self.size is None else str(self.offset + self.size)
+        return f"{self.buffer}[{self.offset}:{end}]"
+
+
+def ref(value: str | Ref) -> Ref:
+    """A whole-buffer `Ref` for a name; a `Ref` as it is."""
+    return Ref(value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Op:
+    """One thing that a step does.
+
+    Attributes:
+        group: names the function it serves in its phase (``sample``, ``counters``, …), by which a
+            stage finds what it replaces.
+    """
+
+    kind: ClassVar[str] = ""
+    group: str = field(default="", kw_only=True)
+
+    def reads(self) -> frozenset[str]:
+        """Names of the buffers whose contents matter to it."""
+        return frozenset()
+
+    def writes(self) -> frozenset[str]:
+        """Names of the buffers that it changes."""
+        return frozenset()
+
+    def calls(self) -> Counter[str]:
+        """Device calls by ledger kind, in steady state."""
+        return Counter({self.kind: 1})
+
+    @property
+    def label(self) -> str:
+        return self.kind
+
+    def lines(self) -> Iterator[str]:
+        """How the op prints."""
+        yield self.label
+
+
+@dataclass(frozen=True)
+class Launch(Op):
+    """Launch a catalogue kernel. `args` maps every parameter to a buffer or a constant."""
+
+    kind: ClassVar[str] = "launch"
+    kernel: str
+    args: Mapping[str, Ref | int | float] = field(hash=False)
+    module: Module = "shared"
+
+    def _refs(self, *access: str) -> frozenset[str]:
+        from onegraph.kernels.catalogue import find
+
+        return frozenset(
+            value.buffer
+            for param in find(self.kernel).params
+            if param.access in access and isinstance(value := self.args.get(param.name), Ref)
+        )
+
+    def reads(self) -> frozenset[str]:
+        return self._refs("in", "inout")
+
+    def writes(self) -> frozenset[str]:
+        return self._refs("out", "inout")
+
+    @property
+    def label(self) -> str:
+        return f"launch {self.kernel}"
+
+    def lines(self) -> Iterator[str]:
+        args = ", ".join(f"{k}={v}" for k, v in self.args.items())
+        suffix = "" if self.module == "shared" else f" @{self.module}"
+        yield f"launch {self.kernel}({args}){suffix}"
+
+
+@dataclass(frozen=True)
+class MatmulOp(Op):
+    """``out = epilogue(op(a) @ op(b))`` with `m` x `n` results over `k`."""
+
+    kind: ClassVar[str] = "matmul"
+    m: int
+    n: int
+    k: int
+    a: Ref
+    b: Ref
+    out: Ref
+    extra: Ref | None = None
+    trans_a: bool = False
+    trans_b: bool = False
+    epilogue: Epilogue = "none"
+    module: Module = "shared"
+
+    def reads(self) -> frozenset[str]:
+        return frozenset(r.buffer for r in (self.a, self.b, self.extra) if r is not None)
+
+    def writes(self) -> frozenset[str]:
+        return frozenset({self.out.buffer})
+
+    @property
+    def label(self) -> str:
+        return f"matmul {self.out}"
+
+    def lines(self) -> Iterator[str]:
+        a, b = (
+            f"{r}{'ᵀ' if t else ''}" for r, t in ((self.a, self.trans_a), (self.b, self.trans_b))
+        )
+        end = "" if self.epilogue == "none" else f" {self.epilogue}({self.extra})"
+        suffix = "" if self.module == "shared" else f" @{self.module}"
+        yield f"matmul {self.out}[{self.m}x{self.n}] = {a} · {b} over {self.k}{end}{suffix}"
+
+
+@dataclass(frozen=True)
+class Memset(Op):
+    """Zero a buffer: in stream order, or (``blocking``) through the call that the host waits for."""
+
+    kind: ClassVar[str] = "memset"
+    dst: Ref
+    blocking: bool = False
+
+    def writes(self) -> frozenset[str]:
+        return frozenset({self.dst.buffer})
+
+    def calls(self) -> Counter[str]:
+        return Counter({"memset_sync": 1, "sync": 1} if self.blocking else {"memset": 1})
+
+    @property
+    def label(self) -> str:
+        return f"memset {self.dst}"
+
+    def lines(self) -> Iterator[str]:
+        yield f"memset{'_sync' if self.blocking else ''} {self.dst}"
+
+
+@dataclass(frozen=True)
+class Copy(Op):
+    """Copy between buffers; the direction follows from their spaces and is stated.
+
+    ``via`` names the array method that a device-to-host copy goes through, where a stage is about
+    that method (the deprecated ``to_host``).
+    """
+
+    kind: ClassVar[str] = "copy"
+    dst: Ref
+    src: Ref
+    direction: Literal["htod", "dtoh", "dtod"]
+    via: Literal["", "to_host"] = ""
+
+    def reads(self) -> frozenset[str]:
+        return frozenset({self.src.buffer})
+
+    def writes(self) -> frozenset[str]:
+        return frozenset({self.dst.buffer})
+
+    def calls(self) -> Counter[str]:
+        return Counter({"dtoh": 1, "sync": 1} if self.direction == "dtoh" else {self.direction: 1})
+
+    @property
+    def label(self) -> str:
+        return f"copy_{self.direction} {self.dst} <- {self.src}"
+
+    def lines(self) -> Iterator[str]:
+        yield self.label + (f" via {self.via}()" if self.via else "")
+
+
+@dataclass(frozen=True)
+class Alloc(Op):
+    """Allocate a transient buffer inside the step."""
+
+    kind: ClassVar[str] = "alloc"
+    buffer: str
+
+    def writes(self) -> frozenset[str]:
+        return frozenset({self.buffer})
+
+    @property
+    def label(self) -> str:
+        return f"alloc {self.buffer}"
+
+
+@dataclass(frozen=True)
+class Free(Op):
+    """Free a transient buffer."""
+
+    kind: ClassVar[str] = "free"
+    buffer: str
+
+    def reads(self) -> frozenset[str]:
+        return frozenset({self.buffer})
+
+    @property
+    def label(self) -> str:
+        return f"free {self.buffer}"
+
+
+#: Host arrays by buffer name, as a `Host` op's function gets them.
+HostArrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Host(Op):
+    """Host code in the step. It may touch the host and pinned buffers that it names, nothing else."""
+
+    kind: ClassVar[str] = "host"
+    name: str
+    run: Callable[[HostArrays], None] = field(compare=False)
+    reads_from: tuple[str, ...] = ()
+    writes_to: tuple[str, ...] = ()
+
+    def reads(self) -> frozenset[str]:
+        return frozenset(self.reads_from)
+
+    def writes(self) -> frozenset[str]:
+        return frozenset(self.writes_to)
+
+    @property
+    def label(self) -> str:
+        return f"host {self.name}"
+
+    def lines(self) -> Iterator[str]:
+        yield f"host {self.name}({', '.join(self.reads_from)}) -> {', '.join(self.writes_to)}"
+
+
+@dataclass(frozen=True)
+class Sync(Op):
+    """Wait for the device."""
+
+    kind: ClassVar[str] = "sync"
+
+
+@dataclass(frozen=True)
+class RecordEvent(Op):
+    """Record boundary event `index` on timed steps; `before` is the phase that begins there."""
+
+    kind: ClassVar[str] = "event_record"
+    index: int
+    before: str
+
+    @property
+    def label(self) -> str:
+        return f"record_event {self.index}"
+
+    def lines(self) -> Iterator[str]:
+        yield f"record_event {self.index} ({'before ' + self.before if self.before else 'end'}), timed"
+
+
+@dataclass(frozen=True)
+class GraphLaunch(Op):
+    """Launch `body` as one graph; nested graph launches become child graphs of it.
+
+    The runner executes the body eagerly the first time (which loads every kernel and fixes every
+    matmul plan), then captures it, and from then on launches the graph.
+    """
+
+    kind: ClassVar[str] = "graph_launch"
+    name: str
+    body: tuple[Op, ...]
+
+    def reads(self) -> frozenset[str]:
+        return frozenset().union(*(op.reads() for op in self.body))
+
+    def writes(self) -> frozenset[str]:
+        return frozenset().union(*(op.writes() for op in self.body))
+
+    @property
+    def events(self) -> int:
+        return sum(isinstance(op, RecordEvent) for op in self.body)
+
+    @property
+    def label(self) -> str:
+        return f"graph_launch {self.name}"
+
+    def nodes(self) -> int:
+        """Work nodes of the plain form, children's included."""
+        return sum(
+            op.nodes() if isinstance(op, GraphLaunch) else not isinstance(op, RecordEvent)
+            for op in self.body
+        )
+
+    def lines(self) -> Iterator[str]:
+        yield f"graph_launch {self.name} {{"
+        for op in self.body:
+            for line in op.lines():
+                yield "  " + line
+        yield "}"
+
+
+#: Ops that a graph can hold.
+GRAPHABLE = (Launch, MatmulOp, GraphLaunch)
+
+
+def graphable(op: Op) -> bool:
+    """Whether `op` may stand in a captured phase."""
+    if isinstance(op, Memset):
+        return not op.blocking
+    if isinstance(op, Copy):
+        return op.direction == "dtod"
+    return isinstance(op, GRAPHABLE)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A named part of the step. `tags` let a budget speak of a kind of phase (``sampling``)."""
+
+    name: str
+    ops: tuple[Op, ...] = ()
+    tags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Ops, and the buffers they need, that a stage puts in the place of a group."""
+
+    ops: tuple[Op, ...] = ()
+    buffers: tuple[Buffer, ...] = ()
+
+
+class Parts(Protocol):
+    """What a stage asks of the program's owner: the replacement of one group at one stage."""
+
+    def fragment(self, stage: str, program: str, group: str) -> Fragment: ...
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """An ordered list of phases, and the buffers that their ops name."""
+
+    name: str
+    scope: Literal["learn", "collect", "epoch"]
+    phases: tuple[Phase, ...]
+    buffers: tuple[Buffer, ...]
+
+    def __post_init__(self) -> None:
+        names = [b.name for b in self.buffers]
+        if twice := [n for n, count in Counter(names).items() if count > 1]:
+            raise ProgramError(f"program {self.name}: buffer {twice[0]!r} is declared twice")
+        known = set(names)
+        for phase in self.phases:
+            for op in phase.ops:
+                if missing := (op.reads() | op.writes()) - known:
+                    raise ProgramError(
+                        f"program {self.name}, phase {phase.name}: {op.label} names buffer"
+                        f" {sorted(missing)[0]!r}, which is not declared"
+                    )
+
+    @property
+    def buffer(self) -> Mapping[str, Buffer]:
+        return {b.name: b for b in self.buffers}
+
+    def ops(self) -> Iterator[tuple[str, Op]]:
+        """Every op with its phase, in order, graph bodies not opened."""
+        for phase in self.phases:
+            for op in phase.ops:
+                yield phase.name, op
+
+    def groups(self) -> frozenset[str]:
+        """The groups that a stage could replace."""
+        return frozenset(op.group for _, op in self.ops() if op.group)
+
+    def replace_group(self, group: str, fragment: Fragment) -> StepProgram:
+        """The program with every run of ops of `group` replaced by the fragment's, in its phase.
+
+        Buffers of the fragment stand in for those of the same name, and buffers that no op uses
+        any more are dropped.
+        """
+        found = 0
+        phases = []
+        for phase in self.phases:
+            ops: list[Op] = []
+            here = False
+            for op in phase.ops:
+                if op.group != group:
+                    ops.append(op)
+                elif not here:
+                    here, found = True, found + 1
+                    ops.extend(replace(new, group=group) for new in fragment.ops)
+            phases.append(replace(phase, ops=tuple(ops)))
+        if found != 1:
+            raise ProgramError(
+                f"program {self.name}: group {group!r} stands in {found} phases; a stage replaces it"
+                f" in exactly one (groups here: {', '.join(sorted(self.groups())) or 'none'})"
+            )
+        buffers = dict(self.buffer)
+        buffers.update((b.name, b) for b in fragment.buffers)
+        return StepProgram(self.name, self.scope, tuple(phases), tuple(buffers.values())).pruned()
+
+    def pruned(self) -> StepProgram:
+        """Without the buffers that no op names."""
+        used: set[str] = set()
+        for _, op in self.ops():
+            used |= op.reads() | op.writes()
+        return replace(self, buffers=tuple(b for b in self.buffers if b.name in used))
+
+    def map_ops(self, change: Callable[[Op], Op]) -> StepProgram:
+        """The program with `change` applied to each op."""
+        return replace(
+            self,
+            phases=tuple(replace(p, ops=tuple(change(op) for op in p.ops)) for p in self.phases),
+        )
+
+    def calls(self, *, timed: bool = False) -> Counter[tuple[str, str]]:
+        """Device calls of a step in steady state: ``counts[(phase, kind)]``.
+
+        A timed step also records boundary events; where those are nodes of a graph, it sets each
+        node's event instead.
+        """
+        counts: Counter[tuple[str, str]] = Counter()
+        for phase, op in self.ops():
+            if isinstance(op, RecordEvent) and not timed:
+                continue
+            for kind, n in op.calls().items():
+                counts[phase, kind] += n
+            if isinstance(op, GraphLaunch) and timed and op.events:
+                counts[phase, "event_set"] += op.events
+        return counts
+
+    def describe(self, *, buffers: bool = True) -> str:
+        """The program as text, one op a line."""
+        lines = [f"program {self.name} ({self.scope})"]
+        if buffers:
+            lines += ["buffers"] + [f"  {b}" for b in sorted(self.buffers, key=lambda b: b.name)]
+        for phase in self.phases:
+            tags = f" [{', '.join(sorted(phase.tags))}]" if phase.tags else ""
+            lines.append(f"phase {phase.name}{tags}" + ("" if phase.ops else ": nothing"))
+            lines += [f"  {line}" for op in phase.ops for line in op.lines()]
+        return "\n".join(lines)
+
+
+def merge_buffers(*groups: Iterable[Buffer]) -> tuple[Buffer, ...]:
+    """One tuple of buffers; the same name must mean the same buffer everywhere."""
+    merged: dict[str, Buffer] = {}
+    for group in groups:
+        for buffer in group:
+            if merged.setdefault(buffer.name, buffer) != buffer:
+                raise ProgramError(
+                    f"buffer {buffer.name!r} is declared as {merged[buffer.name]} and as {buffer}"
+                )
+    return tuple(merged.values())

@@ -1,0 +1,354 @@
+"""The runner: the one place where a program becomes device calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from onegraph.kernels.device.base import (
+    Device,
+    DeviceArray,
+    DeviceEvent,
+    Graph,
+    GraphExec,
+    Matmul,
+)
+from onegraph.kernels.device.ledger import StepCounts
+from onegraph.stages.program import (
+    Alloc,
+    Copy,
+    Free,
+    GraphLaunch,
+    Host,
+    Launch,
+    MatmulOp,
+    Memset,
+    Op,
+    ProgramError,
+    RecordEvent,
+    Ref,
+    StepProgram,
+    Sync,
+)
+from onegraph.stages.workspace import Workspace
+
+Action = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class PhaseTimes:
+    """Milliseconds by phase of each timed step, oldest first; every list is as long as `steps`."""
+
+    steps: tuple[int, ...]
+    phases: dict[str, tuple[float, ...]]
+
+
+class _BoundGraph:
+    """A `GraphLaunch` bound to a device: eager and captured the first time, launched from then on."""
+
+    def __init__(self, op: GraphLaunch, runner: Runner) -> None:
+        self.op, self.runner, self.device = op, runner, runner.device
+        self.plain: GraphExec | None = None
+        self.timed: GraphExec | None = None
+        self._items: list[Graph | RecordEvent] = []
+
+    def __call__(self) -> None:
+        if self.plain is None:
+            self._warm_up()
+        elif self.op.events and self.runner.timing:
+            if self.timed is None:
+                self.timed = self._instantiate(with_events=True)
+            events = [self.runner.event(op.index) for op in self.op.body if _is_event(op)]
+            self.device.set_graph_events(self.timed, events)
+            self.device.graph_launch(self.timed)
+        else:
+            self.device.graph_launch(self.plain)
+
+    def _warm_up(self) -> None:
+        with self.device.warm_up():
+            for action in self._eager(self.op):
+                action()
+        self._items = self._capture()
+        self.plain = self._instantiate(with_events=False)
+
+    def _eager(self, op: GraphLaunch) -> list[Action]:
+        actions: list[Action] = []
+        for inner in op.body:
+            if isinstance(inner, GraphLaunch):
+                actions.append(partial(self._enter, inner.name))
+                actions += self._eager(inner)
+            else:
+                actions.append(self.runner.bind(inner))
+        return actions
+
+    def _enter(self, phase: str) -> None:
+        self.device.ledger.phase = phase
+
+    def _capture(self) -> list[Graph | RecordEvent]:
+        """The body as graphs, one for each child and each run of loose ops, and events between."""
+        items: list[Graph | RecordEvent] = []
+        loose: list[Op] = []
+
+        def flush() -> None:
+            if loose:
+                items.append(self._captured(self.op.name, loose))
+                loose.clear()
+
+        for op in self.op.body:
+            if isinstance(op, GraphLaunch):
+                flush()
+                items.append(self._captured(op.name, op.body))
+            elif isinstance(op, RecordEvent):
+                flush()
+                items.append(op)
+            else:
+                loose.append(op)
+        flush()
+        return items
+
+    def _captured(self, name: str, ops: Sequence[Op]) -> Graph:
+        if nested := [op.label for op in ops if isinstance(op, GraphLaunch)]:
+            raise ProgramError(f"graph {name!r}: {nested[0]} is nested more than two deep")
+        before, self.device.ledger.phase = self.device.ledger.phase, name
+        actions = [self.runner.bind(op) for op in ops]
+        with self.device.capture(name) as graph:
+            for action in actions:
+                action()
+        self.device.ledger.phase = before
+        return graph
+
+    def _instantiate(self, *, with_events: bool) -> GraphExec:
+        graphs = [i for i in self._items if isinstance(i, Graph)]
+        if len(self._items) == 1 and graphs and not with_events:
+            return self.device.instantiate(graphs[0])
+        items: list[Graph | DeviceEvent] = []
+        for item in self._items:
+            if isinstance(item, Graph):
+                items.append(item)
+            elif with_events:
+                items.append(self.runner.event(item.index))
+        label = f"{self.op.name}{' timed' if with_events else ''}"
+        return self.device.instantiate(self.device.compose(label, items))
+
+    def nodes(self) -> int:
+        """Nodes of the plain form; 0 before the capture."""
+        return 0 if self.plain is None else self.plain.graph.node_count()
+
+    def release(self) -> None:
+        for executable in (self.plain, self.timed):
+            if executable is not None:
+                executable.graph.close()
+        for item in self._items:
+            if isinstance(item, Graph):
+                item.close()
+        self.plain = self.timed = None
+        self._items = []
+
+
+def _is_event(op: Op) -> bool:
+    return isinstance(op, RecordEvent)
+
+
+class Runner:
+    """Runs one program, step after step, on a device.
+
+    Args:
+        workspace: holds the arrays; several runners share one.
+        timed_sets: how many timed steps keep their events until `timings` reads them.
+    """
+
+    def __init__(self, program: StepProgram, workspace: Workspace, *, timed_sets: int = 8) -> None:
+        self.program, self.workspace, self.device = program, workspace, workspace.device
+        self.index = 0
+        self.timing = False
+        self._boundaries = [op for _, op in _flat(program) if isinstance(op, RecordEvent)]
+        self._event_sets = [
+            [self.device.create_event(f"{program.name}.{op.index}") for op in self._boundaries]
+            for _ in range(timed_sets if self._boundaries else 0)
+        ]
+        self._timed_steps: list[tuple[int, int]] = []
+        self._set = 0
+        self._graphs: list[_BoundGraph] = []
+        self._plan: list[tuple[str, str, bool, Action]] = []
+        self._bound = -1
+        workspace.owners.add(self)
+
+    # ---------------------------------------------------------------- running
+
+    def step(self, *, timed: bool = False) -> StepCounts:
+        """Run one step; `timed` also records the boundary events that stage 3 put in.
+
+        Returns:
+            The device calls it made.
+        """
+        if self._bound != self.workspace.generation:
+            self._bind_all()
+        self.timing = timed and bool(self._event_sets)
+        if self.timing:
+            self._set = (self._set + 1) % len(self._event_sets)
+        ledger = self.device.ledger
+        ledger.begin(self.program.scope, self.index)
+        try:
+            for phase, label, only_timed, action in self._plan:
+                if only_timed and not self.timing:
+                    continue
+                ledger.phase, ledger.op = phase, label
+                action()
+        finally:
+            counts = ledger.end()
+        if self.timing:
+            kept = [s for s in self._timed_steps if s[1] != self._set]
+            self._timed_steps = [*kept, (self.index, self._set)]
+        self.index += 1
+        return counts
+
+    def timings(self) -> PhaseTimes:
+        """Times of the timed steps since the last call. Waits for the last event.
+
+        Phases are those between the boundaries, named by the phase that begins.
+        """
+        names = [op.before for op in self._boundaries]
+        phases: dict[str, list[float]] = {name: [] for name in names[:-1]}
+        for _, index in self._timed_steps:
+            events = self._event_sets[index]
+            for name, start, end in zip(names[:-1], events[:-1], events[1:], strict=True):
+                phases[name].append(self.device.elapsed_ms(start, end))
+        steps = tuple(step for step, _ in self._timed_steps)
+        self._timed_steps = []
+        return PhaseTimes(steps, {name: tuple(values) for name, values in phases.items()})
+
+    def graph_nodes(self) -> dict[str, int]:
+        """Nodes of each captured graph by name; empty before capture."""
+        return {g.op.name: g.nodes() for g in self._graphs if g.nodes()}
+
+    def event(self, index: int) -> DeviceEvent:
+        """The event that boundary `index` records into on the present timed step."""
+        return self._event_sets[self._set][index]
+
+    def release_graphs(self) -> None:
+        """Let go of every graph; the next step warms up and captures again."""
+        for graph in self._graphs:
+            graph.release()
+        self._bound = -1
+
+    # ---------------------------------------------------------------- binding
+
+    def _bind_all(self) -> None:
+        self.release_graphs()
+        self.workspace.ensure(self.program.buffers)
+        self._graphs = []
+        self._plan = [
+            (phase, op.label, isinstance(op, RecordEvent), self.bind(op))
+            for phase, op in self.program.ops()
+        ]
+        self._bound = self.workspace.generation
+
+    def bind(self, op: Op) -> Action:
+        """The call that does `op` on the workspace's present arrays."""
+        device, space = self.device, self.workspace
+        match op:
+            case GraphLaunch():
+                graph = _BoundGraph(op, self)
+                self._graphs.append(graph)
+                return graph
+            case RecordEvent():
+                return partial(self._record, op.index)
+            case Launch() if self._moves(op):
+                return partial(self._launch_now, op)
+            case Launch():
+                return partial(
+                    device.launch, device.prepare(op.kernel, self._args(op), module=op.module)
+                )
+            case MatmulOp():
+                spec = Matmul(op.m, op.n, op.k, op.trans_a, op.trans_b, op.epilogue)
+                extra = None if op.extra is None else space.resolve(op.extra)
+                a, b, out = (space.resolve(r) for r in (op.a, op.b, op.out))
+                return partial(device.matmul, spec, a, b, out, extra, module=op.module)
+            case Memset():
+                call = device.memset_sync if op.blocking else device.memset
+                return partial(call, space.resolve(op.dst))
+            case Copy():
+                return self._bind_copy(op)
+            case Alloc():
+                return partial(self._alloc, op.buffer)
+            case Free():
+                return partial(self._free, op.buffer)
+            case Host():
+                return partial(self._host, op)
+            case Sync():
+                return device.synchronize
+        raise ProgramError(f"program {self.program.name}: the runner has no way to do {op!r}")
+
+    def _moves(self, op: Op) -> bool:
+        names = op.reads() | op.writes()
+        return any(self.program.buffer[name].transient for name in names)
+
+    def _args(self, op: Launch) -> dict[str, DeviceArray | int | float]:
+        return {
+            name: self.workspace.resolve(value) if isinstance(value, Ref) else value
+            for name, value in op.args.items()
+        }
+
+    def _launch_now(self, op: Launch) -> None:
+        self.device.launch(self.device.prepare(op.kernel, self._args(op), module=op.module))
+
+    def _bind_copy(self, op: Copy) -> Action:
+        if op.direction == "dtoh":
+            return partial(self._copy_dtoh, op)
+        if op.direction == "htod":
+            return partial(self._copy_htod, op)
+        if self._moves(op):
+            return partial(self._copy_dtod, op)
+        space = self.workspace
+        return partial(self.device.copy_dtod, space.resolve(op.dst), space.resolve(op.src))
+
+    def _copy_dtod(self, op: Copy) -> None:
+        space = self.workspace
+        self.device.copy_dtod(space.resolve(op.dst), space.resolve(op.src))
+
+    def _copy_dtoh(self, op: Copy) -> None:
+        target = self.workspace.host[op.dst.buffer].reshape(-1)
+        size = target.size - op.dst.offset if op.dst.size is None else op.dst.size
+        window = target[op.dst.offset : op.dst.offset + size]
+        source = self.workspace.resolve(op.src)
+        if op.via == "to_host":
+            window[:] = source.to_host().reshape(-1)
+        else:
+            self.device.copy_dtoh(window, source)
+
+    def _copy_htod(self, op: Copy) -> None:
+        source = self.workspace.host[op.src.buffer].reshape(-1)
+        size = source.size - op.src.offset if op.src.size is None else op.src.size
+        window = source[op.src.offset : op.src.offset + size]
+        self.device.copy_htod(self.workspace.resolve(op.dst), window)
+
+    def _alloc(self, name: str) -> None:
+        buffer = self.program.buffer[name]
+        self.workspace.arrays[name] = self.device.allocate(buffer.shape, buffer.dtype, name)
+
+    def _free(self, name: str) -> None:
+        self.device.free(self.workspace.arrays.pop(name))
+
+    def _host(self, op: Host) -> None:
+        self.device.host_op(op.name)
+        op.run(self.workspace.host)
+
+    def _record(self, index: int) -> None:
+        if self.timing:
+            self.device.record_event(self.event(index))
+
+
+def _flat(program: StepProgram) -> list[tuple[str, Op]]:
+    """Every op with its phase, graph bodies opened."""
+    found: list[tuple[str, Op]] = []
+
+    def visit(phase: str, op: Op) -> None:
+        found.append((phase, op))
+        if isinstance(op, GraphLaunch):
+            for inner in op.body:
+                visit(inner.name if isinstance(inner, GraphLaunch) else phase, inner)
+
+    for phase, op in program.ops():
+        visit(phase, op)
+    return found

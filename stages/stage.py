@@ -1,0 +1,39 @@
+"""A stage: a numbered, named rewrite of a program, with what it promises about the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onegraph.stages.budget import Limit
+from onegraph.stages.program import Parts, StepProgram
+
+Rewrite = Callable[[StepProgram, Parts], StepProgram]
+Promise = Callable[[StepProgram], tuple[Limit, ...]]
+
+
+def _promises_nothing(program: StepProgram) -> tuple[Limit, ...]:
+    del program
+    return ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the migration.
+
+    Attributes:
+        number, name: both select it on the command line.
+        requires: numbers of the stages that must be on with it.
+        summary: what the step does once it is on, in one line.
+        rewrite: the pass itself.
+        budget: limits on a step of the given (stage 0) program in steady state.
+        allowance: calls it may add on a timed step, beyond what the other stages allow.
+    """
+
+    number: int
+    name: str
+    summary: str
+    rewrite: Rewrite
+    requires: tuple[int, ...] = ()
+    budget: Promise = _promises_nothing
+    allowance: Promise = _promises_nothing

@@ -1,0 +1,118 @@
+"""The arrays behind a program's buffer names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onegraph.kernels.catalogue import DTYPES
+from onegraph.kernels.device.base import Device, DeviceArray
+from onegraph.stages.program import Buffer, Ref
+
+
+class GraphOwner(Protocol):
+    """Someone who holds graphs over the workspace's arrays and can let go of them."""
+
+    def release_graphs(self) -> None: ...
+
+
+class Workspace:
+    """Allocates what programs declare, once, and shares it between them by name.
+
+    Attributes:
+        generation: goes up whenever an array moves, so that whoever bound arrays binds again.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.generation = 0
+        self.buffers: dict[str, Buffer] = {}
+        self.arrays: dict[str, DeviceArray] = {}
+        self.host: dict[str, NDArray[Any]] = {}
+        self.owners: WeakSet[GraphOwner] = WeakSet()  # type: ignore[type-var]
+
+    def ensure(self, buffers: Iterable[Buffer]) -> None:
+        """Allocate what is new, and re-allocate what changed its shape, dtype or space.
+
+        Graphs over moved arrays are released first, so that none is replayed over freed memory.
+        """
+        wanted = [b for b in buffers if self.buffers.get(b.name) != b]
+        if any(b.name in self.buffers for b in wanted):
+            for owner in self.owners:
+                owner.release_graphs()
+            self.generation += 1
+        for buffer in wanted:
+            if buffer.name in self.buffers:
+                self._drop(buffer.name)
+            if not buffer.transient:
+                self._create(buffer)
+            self.buffers[buffer.name] = buffer
+
+    def _create(self, buffer: Buffer) -> None:
+        values = buffer.initial() if buffer.initial is not None else None
+        if buffer.space == "host":
+            array = np.zeros(buffer.shape, DTYPES[buffer.dtype])
+            if values is not None:
+                array[...] = values
+            self.host[buffer.name] = array
+            return
+        made = self.device.allocate(
+            buffer.shape, buffer.dtype, buffer.name, pinned=buffer.space == "pinned"
+        )
+        self.arrays[buffer.name] = made
+        if buffer.space == "pinned":
+            assert made.host is not None
+            made.host[...] = 0 if values is None else values
+            self.host[buffer.name] = made.host
+        elif values is None:
+            self.device.memset(made)
+        else:
+            self.device.copy_htod(made, np.asarray(values, made.dtype))
+
+    def _drop(self, name: str) -> None:
+        del self.buffers[name]
+        self.host.pop(name, None)
+        if (array := self.arrays.pop(name, None)) is not None:
+            self.device.free(array)
+
+    def close(self) -> None:
+        """Release graphs, then free every array."""
+        for owner in self.owners:
+            owner.release_graphs()
+        self.generation += 1
+        for name in list(self.buffers):
+            self._drop(name)
+
+    def resolve(self, ref: Ref) -> DeviceArray:
+        """The device array, or the view of it, that `ref` names."""
+        array = self.arrays[ref.buffer]
+        if ref.size is None and not ref.offset:
+            return array
+        size = array.size - ref.offset if ref.size is None else ref.size
+        return array.view(ref.offset, (size,))
+
+    def read(self, name: str) -> NDArray[Any]:
+        """A copy of a buffer's contents, wherever it lives. Waits for the device."""
+        if name not in self.buffers:
+            raise KeyError(f"no buffer {name!r}; there are {', '.join(sorted(self.buffers))}")
+        if self.buffers[name].space == "device":
+            return self.arrays[name].to_host_checkpoint()
+        if self.buffers[name].space == "pinned":
+            self.device.synchronize()
+        return self.host[name].copy()
+
+    def write(self, name: str, values: NDArray[Any]) -> None:
+        """Set a buffer's contents, wherever it lives."""
+        buffer = self.buffers[name]
+        if values.size != buffer.size or values.dtype != DTYPES[buffer.dtype]:
+            raise ValueError(
+                f"buffer {buffer} can't take an array of {list(values.shape)} {values.dtype}"
+            )
+        if buffer.space == "device":
+            self.device.copy_htod(self.arrays[name], values)
+        else:
+            self.host[name][...] = values.reshape(buffer.shape)
