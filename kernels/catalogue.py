@@ -126,7 +126,7 @@ def kernel(
 
     Args:
         per: what a unit of work occupies (see `KernelSpec`).
-        work: the scalar parameters whose product counts the units, joined by ``*``: ``"rows*cols"``.
+        work: the scalar parameters whose product counts the units, as in ``"rows*cols"``.
         block: threads per block; a multiple of 32, at most 1024.
         fma: let the compiler contract multiply and add.
         params: in C order, ``name="in f32"``, ``name="inout i64"``, ``name="i32"`` (a scalar).

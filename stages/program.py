@@ -50,7 +50,7 @@ class Buffer:
         return int(np.prod(self.shape, dtype=np.int64))
 
     def __str__(self) -> str:
-        marks = [self.space] if self.space != "device" else []
+        marks: list[str] = [self.space] if self.space != "device" else []
         marks += ["transient"] if self.transient else []
         shape = "x".join(map(str, self.shape)) or "1"
         return f"{self.name}: {self.dtype}[{shape}]" + (f" ({', '.join(marks)})" if marks else "")
@@ -181,7 +181,7 @@ class MatmulOp(Op):
 
 @dataclass(frozen=True)
 class Memset(Op):
-    """Zero a buffer: in stream order, or (``blocking``) through the call that the host waits for."""
+    """Zero a buffer: in stream order, or (``blocking``) through the call that is waited for."""
 
     kind: ClassVar[str] = "memset"
     dst: Ref
@@ -268,7 +268,7 @@ HostArrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Host(Op):
-    """Host code in the step. It may touch the host and pinned buffers that it names, nothing else."""
+    """Host code in the step. It may touch the host and pinned buffers that it names, no more."""
 
     kind: ClassVar[str] = "host"
     name: str
@@ -310,7 +310,8 @@ class RecordEvent(Op):
         return f"record_event {self.index}"
 
     def lines(self) -> Iterator[str]:
-        yield f"record_event {self.index} ({'before ' + self.before if self.before else 'end'}), timed"
+        where = f"before {self.before}" if self.before else "end"
+        yield f"record_event {self.index} ({where}), timed"
 
 
 @dataclass(frozen=True)
@@ -446,8 +447,8 @@ class StepProgram:
             phases.append(replace(phase, ops=tuple(ops)))
         if found != 1:
             raise ProgramError(
-                f"program {self.name}: group {group!r} stands in {found} phases; a stage replaces it"
-                f" in exactly one (groups here: {', '.join(sorted(self.groups())) or 'none'})"
+                f"program {self.name}: group {group!r} stands in {found} phases; a stage"
+                f" replaces it in exactly one (groups here: {', '.join(sorted(self.groups())) or 'none'})"
             )
         buffers = dict(self.buffer)
         buffers.update((b.name, b) for b in fragment.buffers)

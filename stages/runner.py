@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from onegraph.kernels.device.base import (
-    Device,
     DeviceArray,
     DeviceEvent,
     Graph,
@@ -45,7 +44,7 @@ class PhaseTimes:
 
 
 class _BoundGraph:
-    """A `GraphLaunch` bound to a device: eager and captured the first time, launched from then on."""
+    """A `GraphLaunch` on a device: run eagerly and captured the first time, launched after that."""
 
     def __init__(self, op: GraphLaunch, runner: Runner) -> None:
         self.op, self.runner, self.device = op, runner, runner.device
@@ -59,7 +58,9 @@ class _BoundGraph:
         elif self.op.events and self.runner.timing:
             if self.timed is None:
                 self.timed = self._instantiate(with_events=True)
-            events = [self.runner.event(op.index) for op in self.op.body if _is_event(op)]
+            events = [
+                self.runner.event(e.index) for e in self.op.body if isinstance(e, RecordEvent)
+            ]
             self.device.set_graph_events(self.timed, events)
             self.device.graph_launch(self.timed)
         else:
@@ -146,10 +147,6 @@ class _BoundGraph:
         self._items = []
 
 
-def _is_event(op: Op) -> bool:
-    return isinstance(op, RecordEvent)
-
-
 class Runner:
     """Runs one program, step after step, on a device.
 
@@ -162,6 +159,7 @@ class Runner:
         self.program, self.workspace, self.device = program, workspace, workspace.device
         self.index = 0
         self.timing = False
+        self._buffers = program.buffer
         self._boundaries = [op for _, op in _flat(program) if isinstance(op, RecordEvent)]
         self._event_sets = [
             [self.device.create_event(f"{program.name}.{op.index}") for op in self._boundaries]
@@ -282,7 +280,7 @@ class Runner:
 
     def _moves(self, op: Op) -> bool:
         names = op.reads() | op.writes()
-        return any(self.program.buffer[name].transient for name in names)
+        return any(self._buffers[name].transient for name in names)
 
     def _args(self, op: Launch) -> dict[str, DeviceArray | int | float]:
         return {
@@ -324,7 +322,7 @@ class Runner:
         self.device.copy_htod(self.workspace.resolve(op.dst), window)
 
     def _alloc(self, name: str) -> None:
-        buffer = self.program.buffer[name]
+        buffer = self._buffers[name]
         self.workspace.arrays[name] = self.device.allocate(buffer.shape, buffer.dtype, name)
 
     def _free(self, name: str) -> None:

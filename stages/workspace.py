@@ -33,7 +33,7 @@ class Workspace:
         self.buffers: dict[str, Buffer] = {}
         self.arrays: dict[str, DeviceArray] = {}
         self.host: dict[str, NDArray[Any]] = {}
-        self.owners: WeakSet[GraphOwner] = WeakSet()  # type: ignore[type-var]
+        self.owners: WeakSet[GraphOwner] = WeakSet()
 
     def ensure(self, buffers: Iterable[Buffer]) -> None:
         """Allocate what is new, and re-allocate what changed its shape, dtype or space.

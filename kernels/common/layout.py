@@ -12,7 +12,7 @@ FAN_OUT = 32
 
 
 class Counter(IntEnum):
-    """Elements of ``counters`` (int64). The first eight are the per-step counters of the learner."""
+    """Elements of ``counters`` (int64). The first eight are the learner's per-step counters."""
 
     ADAM_TRUNK = 0
     ADAM_SELECTIVITY = 1

@@ -677,6 +677,7 @@ class Device(ABC):
 
     # ---------------------------------------------------------------- lifetime
 
+    @abstractmethod
     def close(self) -> None:
         """Release what the device holds beyond its arrays."""
 

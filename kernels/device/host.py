@@ -43,6 +43,9 @@ class HostDevice(Device):
         self._memory_bytes = memory_bytes
         self._allocated = 0
 
+    def close(self) -> None:
+        """Nothing to release: NumPy's arrays go when nobody holds them."""
+
     def memory_free(self) -> int:
         return self._memory_bytes - self._allocated if self._memory_bytes else 1 << 62
 
@@ -137,6 +140,7 @@ class HostDevice(Device):
         def multiply() -> None:
             np.matmul(left, right, out=result)
             if spec.epilogue in ("bias", "bias_relu"):
+                assert other is not None
                 np.add(result, other, out=result)
             if spec.epilogue == "bias_relu":
                 # A NaN goes through, as it does on the device: it must reach the finite check.
