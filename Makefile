@@ -50,7 +50,7 @@ demo: $(RUNTIME)
 
 # The benchmarks run here once each, untimed, so that they do not rot.
 test: $(DEV)
-	@$(PYTEST) -n 2 --benchmark-disable tests $(wildcard tests/bench) $(ARGS)
+	@$(PYTEST) -n 2 --benchmark-disable -o norecursedirs=".* build" tests $(ARGS)
 
 quick: $(DEV)
 	@$(PYTEST) -n 2 --benchmark-disable -m "not slow and not gpu and not soak" tests $(ARGS)

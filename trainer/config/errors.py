@@ -56,7 +56,11 @@ def first_problem(error: ValidationError, source: str, overridden: frozenset[str
     field = ".".join(str(part) for part in location)
     is_override = any(f"{dotted}.".startswith(f"{name}.") for name in overridden)
     place = f"override {field}{index}" if is_override else f"{source}: {field}{index}"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    # A list whose item is refused is reported as too short as well: that is no second problem.
+    others = [
+        other for other in problems[1:] if details["loc"][: len(other["loc"])] != other["loc"]
+    ]
+    more = f" (and {len(others)} more)" if others else ""
     if not location:
         return f"{source}: {problem}{more}"
     return f"{place} = {_shown(value)}: {problem}{more}"
