@@ -1,0 +1,34 @@
+"""Skips the tests that need a GPU where there is none, or fails them where one is required."""
+
+import functools
+import os
+
+import pytest
+
+
+@functools.cache
+def missing_gpu() -> str:
+    """Why no CUDA device can be used; empty if one can."""
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        return f"cuda-bindings is not installed ({error})"
+    try:
+        (result,) = driver.cuInit(0)
+    except RuntimeError as error:  # the driver library itself is absent
+        return f"no CUDA driver ({error})"
+    if result != driver.CUresult.CUDA_SUCCESS:
+        return f"cuInit answered {result.name}"
+    result, count = driver.cuDeviceGetCount()
+    if result != driver.CUresult.CUDA_SUCCESS or count == 0:
+        return "no CUDA device"
+    return ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is None:
+        return
+    if reason := missing_gpu():
+        if os.environ.get("ONEGRAPH_REQUIRE_GPU"):
+            pytest.fail(f"needs a GPU: {reason}", pytrace=False)
+        pytest.skip(f"needs a GPU: {reason}")

@@ -1,0 +1,349 @@
+import datetime as dt
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from onegraph.trainer.config import (
+    Config,
+    ConfigError,
+    MarketConfig,
+    config_from_json,
+    config_reference,
+    config_to_json,
+    config_to_toml,
+    load_config,
+    parse_override,
+    shipped_configs,
+)
+
+SMALL = """
+[env]
+lanes = 4
+[replay]
+capacity = 100
+[learn]
+batch_size = 8
+[loop]
+start_steps = 10
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a config into an empty working directory, so that errors show its bare name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write_config(text):
+        (tmp_path / "x.toml").write_text(text, encoding="utf-8")
+        return "x.toml"
+
+    return write_config
+
+
+def refusal(path, overrides=None):
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_file_goes_over_defaults_and_overrides_over_the_file(write):
+    config = load_config(write(SMALL))
+    assert (config.env.lanes, config.replay.capacity, config.learn.gamma) == (4, 100, 0.99)
+    config = load_config("x.toml", {"env.lanes": 5, "learn.tau.end": 0.25, "seed": 7})
+    assert (config.env.lanes, config.replay.capacity) == (5, 100)
+    assert (config.learn.tau.kind, config.learn.tau.start, config.learn.tau.end) == (
+        "cosine",
+        0.01,
+        0.25,
+    )
+    assert config.seed == 7
+
+
+def test_defaults_alone_are_a_valid_config():
+    assert load_config() == Config()
+
+
+@pytest.mark.parametrize("name", ["chain", "demo", "truncation-probe"])
+def test_shipped_configs_load_by_name(name):
+    assert load_config(name).run_dir == f"runs/{name}"
+    assert load_config(shipped_configs()[name]) == load_config(name)
+
+
+def test_a_file_named_like_a_shipped_config_wins(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").write_text("seed = 5")
+    assert load_config("demo").seed == 5
+
+
+def test_a_config_is_frozen():
+    with pytest.raises(ValidationError, match="frozen"):
+        Config().seed = 1
+    with pytest.raises(ValidationError, match="frozen"):
+        Config().learn.lr.start = 1.0
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        # bounds
+        ("seed = -1", "x.toml: seed = -1: use 0 or more"),
+        (f"seed = {2**63}", f"x.toml: seed = {2**63}: use less than {2**63}"),
+        ("[replay]\ncapacity = 0", "x.toml: replay.capacity = 0: use 1 or more"),
+        ("[replay]\nalpha = 1.5", "x.toml: replay.alpha = 1.5: use 1.0 or less"),
+        ("[learn]\ngamma = nan", "x.toml: learn.gamma = nan: use a finite number"),
+        ("[learn.lr]\nstart = 0.0", "x.toml: learn.lr.start = 0.0: use more than 0.0"),
+        ("[network]\nhidden = []", "x.toml: network.hidden = []: give at least 1 values"),
+        ("[network]\nhidden = [64, 0]", "x.toml: network.hidden[1] = 0: use 1 or more"),
+        ('stages = ""', 'x.toml: stages = "": must not be empty'),
+        # types: nothing is converted behind the user's back
+        ("seed = true", "x.toml: seed = true: use a whole number"),
+        ("seed = 1.0", "x.toml: seed = 1.0: use a whole number"),
+        ('seed = "1"', 'x.toml: seed = "1": use a whole number'),
+        ("[network]\ndueling = 1", "x.toml: network.dueling = 1: use true or false"),
+        ("[network]\nhidden = 64", "x.toml: network.hidden = 64: use a list, such as [64, 64]"),
+        ('[network]\nhidden = ["64"]', 'x.toml: network.hidden[0] = "64": use a whole number'),
+        ('[learn]\ngamma = "high"', 'x.toml: learn.gamma = "high": use a number'),
+        ("run_dir = 3", "x.toml: run_dir = 3: use text, in quotes"),
+        ("device = 'gpu'", "x.toml: device = \"gpu\": use 'auto', 'cuda' or 'host'"),
+        (
+            "[env.market]\ntrain_end = '2010'",
+            'x.toml: env.market.train_end = "2010": use a date, such as 2010-01-01',
+        ),
+        (
+            "[learn]\nlr = 0.1",
+            "x.toml: learn.lr = 0.1: is a section, not a value; the fields of learn.lr are "
+            "kind, steps, start, end",
+        ),
+        # unknown fields
+        (
+            "[learn]\nbatchsize = 8",
+            "x.toml: learn.batchsize = 8: unknown field; did you mean learn.batch_size?",
+        ),
+        (
+            "batch_size = 8",
+            "x.toml: batch_size = 8: unknown field; did you mean learn.batch_size?",
+        ),
+        ("[lern]", "x.toml: lern = {}: unknown field; did you mean learn?"),
+        (
+            "[network]\nzzz = 1",
+            "x.toml: network.zzz = 1: unknown field; the fields of network are hidden, dueling, "
+            "double",
+        ),
+        ("seed = -1\n[learn]\ngamma = 2", "x.toml: seed = -1: use 0 or more (and 1 more)"),
+        # not TOML
+        (
+            "seed = ",
+            "x.toml: not TOML: Invalid value (at end of document); write each field as "
+            "name = value, text in quotes",
+        ),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(write, toml, message):
+    assert refusal(write(toml)) == message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"learn.batch_size": 101},
+            "override learn.batch_size = 101: is more than replay.capacity",
+        ),
+        ({"loop.start_steps": 101}, "override loop.start_steps = 101: is more than replay.capaci"),
+        ({"loop.start_steps": 7}, "override loop.start_steps = 7: is less than learn.batch_size"),
+        ({"loop.total_env_steps": 9}, "x.toml: loop.start_steps = 10: is more than loop.total_env"),
+        ({"loop.timed_steps": 1001}, "override loop.timed_steps = 1001: is more than loop.epoch"),
+        ({"replay.capacity": 3}, "override replay.capacity = 3: is less than one row for each of"),
+        (
+            {"replay.capacity": 102},
+            "override replay.capacity = 102: is no multiple of env.lanes = 4; use 100 or 104",
+        ),
+        ({"replay.n_step": 26}, "override replay.n_step = 26: is longer than a lane's 25 rows"),
+        ({"replay.beta_end": 0.3}, "override replay.beta_end = 0.3: is below replay.beta_start"),
+        (
+            {"env.market.positions": [0, 1, 0]},
+            "override env.market.positions = [0.0, 1.0, 0.0]: has a position twice",
+        ),
+        (
+            {"env.market.positions": [0, 0.5], "env.market.sizing": "contracts"},
+            "override env.market.positions = [0.0, 0.5]: has part of a contract",
+        ),
+        ({"env.market.commission": 5.0}, "override env.market.commission = 5.0: is not a fraction"),
+        ({"env.market.multiplier": 50.0}, "override env.market.multiplier = 50.0: has no meaning"),
+        ({"env.market.data": "sample:"}, 'override env.market.data = "sample:": names no symbol'),
+        (
+            {"env.market.data": "sample:IBM", "env.market.symbol": "MSFT"},
+            "override env.market.data = \"sample:IBM\": contradicts symbol = 'MSFT'",
+        ),
+        (
+            {"env.market.train": 0.7},
+            "override env.market.train = 0.7: makes train + validation + test = 1.1, with",
+        ),
+        (
+            {"env.market.train_end": dt.date(2010, 1, 1)},
+            "x.toml: env.market.validation_end = (not set): is absent; give both",
+        ),
+        (
+            {
+                "env.market.train_end": dt.date(2010, 1, 1),
+                "env.market.validation_end": dt.date(2010, 1, 1),
+            },
+            "override env.market.validation_end = 2010-01-01: leaves no validation",
+        ),
+        ({"learn.lrs": 1}, "override learn.lrs = 1: unknown field; did you mean learn.lr?"),
+        ({"seed": 1, "seed.low": 2}, "override seed.low: seed is set to a value, so it has no low"),
+    ],
+)
+def test_values_that_do_not_fit_one_another_are_refused(write, overrides, message):
+    assert refusal(write(SMALL), overrides).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"loop.start_steps": 100, "learn.batch_size": 100},
+        {"env.lanes": 100, "replay.n_step": 1},
+        {"replay.beta_start": 1.0},
+        {"env.market.sizing": "contracts", "env.market.multiplier": 50, "env.market.commission": 5},
+        {"env.market.train": 0.5, "env.market.validation": 0.3},
+        {
+            "env.market.train": 0.9,  # the dates replace the fractions
+            "env.market.train_end": dt.date(2010, 1, 1),
+            "env.market.validation_end": dt.date(2011, 1, 1),
+        },
+        {"env.market.data": "sample:IBM", "env.market.symbol": "IBM"},
+    ],
+)
+def test_values_at_the_edge_are_taken(write, overrides):
+    load_config(write(SMALL), overrides)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refusal("none.toml") == (
+        "none.toml: no such file; the shipped configs are chain, demo, truncation-probe"
+    )
+    (tmp_path / "folder").mkdir()
+    assert refusal("folder").startswith("folder: cannot be read (Is a directory)")
+    (tmp_path / "latin.toml").write_bytes(b"run_dir = '\xe9'")
+    assert refusal("latin.toml") == "latin.toml: not UTF-8 text (byte 11); save it as UTF-8"
+
+
+def test_defaults_are_named_where_no_file_is():
+    assert refusal(None, {"replay.capacity": 6400}).startswith(
+        "defaults: loop.start_steps = 10000: is more than replay.capacity = 6400"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("learn.batch_size=32", "learn.batch_size", 32),
+        (" network.hidden = [64, 32] ", "network.hidden", [64, 32]),
+        ("network.double=false", "network.double", False),
+        ("env.kind=chain", "env.kind", "chain"),
+        ("env.kind='chain'", "env.kind", "chain"),
+        ("stages=all,-phase-events", "stages", "all,-phase-events"),
+        ("run_dir=a=b", "run_dir", "a=b"),
+        ("run_dir=", "run_dir", ""),
+        ("env.market.train_end=2010-01-01", "env.market.train_end", dt.date(2010, 1, 1)),
+        ("seed=1\nlanes=2", "seed", "1\nlanes=2"),
+    ],
+)
+def test_an_override_is_read_as_toml_or_text(text, field, value):
+    assert parse_override(text) == (field, value)
+
+
+@pytest.mark.parametrize("text", ["seed", "=3", ""])
+def test_an_override_without_a_field_or_equals_sign_is_refused(text):
+    with pytest.raises(ConfigError, match=r"write field=value, such as learn\.batch_size=32"):
+        parse_override(text)
+
+
+@pytest.mark.parametrize("name", [None, "chain", "demo", "truncation-probe"])
+def test_a_dumped_config_loads_back_equal(write, name):
+    config = load_config(name, {"run_dir": 'a "b" \\ \x7f \u00e9 \U0001f4c8\n'})
+    assert load_config(write(config_to_toml(config))) == config
+    assert config_from_json(config_to_json(config), "checkpoint") == config
+
+
+def test_dates_survive_both_dumps(write):
+    config = load_config(
+        None,
+        {
+            "env.market.train_end": dt.date(2010, 1, 1),
+            "env.market.validation_end": dt.date(2011, 1, 1),
+        },
+    )
+    assert load_config(write(config_to_toml(config))) == config
+    assert config_from_json(config_to_json(config), "checkpoint") == config
+
+
+@given(
+    run_dir=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    floor=st.floats(-1e9, 0.0),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_any_value_survives_a_dump(tmp_path_factory, run_dir, floor, seed):
+    config = Config(seed=seed, run_dir=run_dir).model_copy(
+        update={"env": Config().env.model_copy(update={"market": MarketConfig(floor_reward=floor)})}
+    )
+    file = tmp_path_factory.mktemp("dump") / "x.toml"
+    file.write_bytes(config_to_toml(config).encode())
+    loaded = load_config(file)
+    assert loaded == config
+    assert math.copysign(1, loaded.env.market.floor_reward) == math.copysign(1, floor)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "last.safetensors: EOF while parsing an object at line 1 column 1; it was not"),
+        ('{"sed": 1}', "last.safetensors: sed = 1: unknown field; did you mean seed?"),
+        ('{"seed": "1"}', 'last.safetensors: seed = "1": use a whole number'),
+    ],
+)
+def test_a_damaged_json_config_is_refused(text, message):
+    with pytest.raises(ConfigError) as caught:
+        config_from_json(text, "last.safetensors")
+    assert str(caught.value).startswith(message)
+
+
+def test_the_reference_names_type_default_and_meaning_of_every_field():
+    rows = {row.name: row for row in config_reference()}
+    assert rows["learn.batch_size"] == (
+        "learn.batch_size",
+        "int, >= 1, <= 1048576",
+        "64",
+        "B, the rows drawn a learn step",
+    )
+    assert rows["learn.gamma"].type == "float, >= 0, <= 1"
+    assert rows["learn.loss"].type == "huber | mse"
+    assert rows["network.hidden"][1:3] == ("list of int", "[256, 256]")
+    assert rows["env.market.positions"][1:3] == ("list of float", "[-1.0, 0.0, 1.0]")
+    assert rows["env.market.train_end"][1:3] == ("date", "")
+    assert rows["learn.tau.kind"].default == '"cosine"'
+
+
+def test_every_field_has_a_description_and_every_number_two_bounds():
+    for row in config_reference():
+        assert row.description, row.name
+        if row.type.startswith(("int", "float")):
+            assert ">" in row.type, row
+            assert "<" in row.type, row
+
+
+def test_the_reference_covers_the_resolved_dump():
+    section, dumped = "", set()
+    for line in config_to_toml(Config()).splitlines():
+        if line.startswith("["):
+            section = line.strip("[]") + "."
+        elif line:
+            dumped.add(section + line.partition(" =")[0])
+    absent = {"env.market.train_end", "env.market.validation_end"}
+    assert {row.name for row in config_reference()} == dumped | absent

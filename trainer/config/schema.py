@@ -1,0 +1,415 @@
+"""The one typed config of a run: every field with its description, its bounds and its default.
+
+"Learn step" is one run of the `learn` program; "vector step" one step of all E lanes; "env step"
+one step of one lane; k counts learn steps from 0.
+"""
+
+import datetime as dt
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Width = Annotated[int, Field(ge=1, le=65_536, strict=True)]
+Position = Annotated[float, Field(ge=-1e6, le=1e6, strict=True)]
+# TOML has lists and no tuples: the outer type converts, its items do not.
+Widths = Annotated[tuple[Width, ...], Field(strict=False)]
+Positions = Annotated[tuple[Position, ...], Field(strict=False)]
+
+
+class MismatchError(ValueError):
+    """Values that do not fit one another: the field at fault, its value, and what to do."""
+
+    def __init__(self, section: "Section", field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.location = field.split(".")
+        self.problem = problem
+        self.value: object = section
+        for name in self.location:
+            self.value = getattr(self.value, name)
+
+
+class Section(BaseModel):
+    """What every section has in common: frozen, no unknown fields, no silent conversions."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True
+    )
+
+
+class Schedule(Section):
+    """A value that depends on the learn step k, computed in float64 and rounded once."""
+
+    kind: Literal["constant", "linear", "cosine"] = Field(
+        "linear",
+        description="constant: always start; linear or cosine: from start at k = 0 to end at "
+        "k = steps, then end",
+    )
+    steps: int = Field(
+        10_000, ge=1, lt=2**63, description="learn steps over which the value goes to end"
+    )
+
+
+class LearningRateSchedule(Schedule):
+    """The learning rate of Adam."""
+
+    kind: Literal["constant", "linear", "cosine"] = Field(
+        "constant",
+        description="constant: always start; linear or cosine: from start at k = 0 to end at "
+        "k = steps, then end",
+    )
+    start: float = Field(3e-4, gt=0.0, le=1.0, description="learning rate at k = 0")
+    end: float = Field(3e-4, ge=0.0, le=1.0, description="learning rate from k = steps on")
+
+
+class TauSchedule(Schedule):
+    """How far a soft update moves the target network toward the online one."""
+
+    kind: Literal["constant", "linear", "cosine"] = Field(
+        "cosine",
+        description="constant: always start; linear or cosine: from start at k = 0 to end at "
+        "k = steps, then end",
+    )
+    start: Fraction = Field(0.01, description="tau at k = 0; 1 copies the online network")
+    end: Fraction = Field(0.005, description="tau from k = steps on")
+
+
+class EpsilonSchedule(Schedule):
+    """The probability with which collection takes a random action."""
+
+    start: Fraction = Field(1.0, description="epsilon at k = 0")
+    end: Fraction = Field(0.05, description="epsilon from k = steps on")
+
+
+class MarketConfig(Section):
+    """The bars and the trading rules of the market environment."""
+
+    data: str = Field(
+        "sample",
+        min_length=1,
+        description="a CSV or Parquet file of OHLCV bars; 'sample' for the shipped daily bars, "
+        "'sample:IBM' for another of its symbols",
+    )
+    symbol: str = Field(
+        "", description="the symbol to read from a file that holds several; empty if it holds one"
+    )
+    adjust: bool = Field(
+        default=True, description="scale prices by adjusted close / close where the data has both"
+    )
+    sizing: Literal["equity", "contracts"] = Field(
+        "equity",
+        description="what a position of 1 is: the whole equity, or one contract",
+    )
+    positions: Positions = Field(
+        (-1.0, 0.0, 1.0),
+        min_length=2,
+        description="the target position of each action, in units of sizing; negative is short",
+    )
+    initial_equity: float = Field(
+        100_000.0, gt=0.0, le=1e15, description="equity at the start of an episode, in money"
+    )
+    multiplier: float = Field(
+        1.0, gt=0.0, le=1e9, description="money per point of price and contract; equity sizing: 1"
+    )
+    tick_size: float = Field(
+        0.01, gt=0.0, le=1e6, description="the smallest price step, in points; slippage's unit"
+    )
+    commission: float = Field(
+        0.0,
+        ge=0.0,
+        le=1e6,
+        description="per side: a fraction of the traded value (equity sizing), or money per "
+        "contract (contracts sizing)",
+    )
+    slippage: float = Field(
+        0.0,
+        ge=0.0,
+        le=1e6,
+        description="per side, against the trade: a fraction of the fill price (equity sizing), "
+        "or ticks (contracts sizing)",
+    )
+    borrow_rate: float = Field(
+        0.0, ge=0.0, lt=1.0, description="cost of a short position, a fraction of its value a bar"
+    )
+    fill: Literal["next_open", "next_close", "close"] = Field(
+        "next_open",
+        description="the price at which the position decided at a bar's close is taken: the next "
+        "bar's open or close, or that close itself (optimistic)",
+    )
+    reward: Literal["log_return", "scaled_pnl"] = Field(
+        "log_return",
+        description="log of the equity ratio, or the change of equity over initial_equity; "
+        "both times reward_scale",
+    )
+    reward_scale: float = Field(1.0, gt=0.0, le=1e9, description="factor on every reward")
+    floor_reward: float = Field(
+        -10.0,
+        ge=-1e9,
+        le=0.0,
+        description="the reward, before reward_scale, of the step on which equity falls to 0",
+    )
+    train: float = Field(
+        0.6, gt=0.0, lt=1.0, description="fraction of the bars, from the first on, to train on"
+    )
+    validation: float = Field(
+        0.2, gt=0.0, lt=1.0, description="fraction of the bars that selects the checkpoint"
+    )
+    test: float = Field(0.2, gt=0.0, lt=1.0, description="fraction of the bars that is reported")
+    train_end: dt.date | None = Field(
+        None,
+        description="first day (UTC) after training; with validation_end it replaces the fractions",
+    )
+    validation_end: dt.date | None = Field(None, description="first day (UTC) after validation")
+    purge_bars: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="bars dropped at the end of a window, whose returns reach into the next",
+    )
+    embargo_bars: int = Field(
+        0, ge=0, le=1_000_000, description="bars dropped at the start of the window that follows"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        name, colon, symbol = self.data.partition(":")
+        if name == "sample" and colon and not symbol:
+            raise MismatchError(
+                self, "data", "names no symbol after the colon; use 'sample' or 'sample:IBM'"
+            )
+        if name == "sample" and symbol and self.symbol not in ("", symbol):
+            problem = f"contradicts symbol = {self.symbol!r}; name the symbol once"
+            raise MismatchError(self, "data", problem)
+        if len(set(self.positions)) != len(self.positions):
+            raise MismatchError(self, "positions", "has a position twice; list each once")
+        if self.sizing == "contracts" and any(p != int(p) for p in self.positions):
+            problem = "has part of a contract; use whole numbers, or sizing = 'equity'"
+            raise MismatchError(self, "positions", problem)
+        if self.sizing == "equity":
+            for field in ("commission", "slippage"):
+                if getattr(self, field) >= 1.0:
+                    problem = (
+                        "is not a fraction below 1, which it is with sizing = 'equity'; "
+                        "5 basis points are 0.0005"
+                    )
+                    raise MismatchError(self, field, problem)
+            if self.multiplier != 1.0:
+                problem = "has no meaning with sizing = 'equity'; leave it at 1"
+                raise MismatchError(self, "multiplier", problem)
+        self._check_windows()
+        return self
+
+    def _check_windows(self) -> None:
+        if (self.train_end is None) != (self.validation_end is None):
+            absent = "train_end" if self.train_end is None else "validation_end"
+            raise MismatchError(
+                self, absent, "is absent; give both train_end and validation_end, or neither"
+            )
+        if self.train_end is not None and self.validation_end is not None:
+            if self.validation_end <= self.train_end:
+                problem = f"leaves no validation; use a day after train_end, {self.train_end}"
+                raise MismatchError(self, "validation_end", problem)
+            return
+        total = self.train + self.validation + self.test
+        if abs(total - 1.0) > 1e-9:
+            problem = (
+                f"makes train + validation + test = {total:.10g}, with validation = "
+                f"{self.validation} and test = {self.test}; the three must add up to 1"
+            )
+            raise MismatchError(self, "train", problem)
+
+
+class EnvConfig(Section):
+    """The environment that the `collect` program steps on the device."""
+
+    kind: Literal["market", "chain", "truncation-probe", "cliff"] = Field(
+        "market",
+        description="market: trade bars; chain: walk right to +1; truncation-probe: one state, "
+        "reward 1; cliff: CliffWalking-v1",
+    )
+    lanes: int = Field(64, ge=1, le=1_048_576, description="E, the environments stepped together")
+    max_episode_steps: int = Field(
+        0, ge=0, lt=2**31, description="truncate an episode after this many steps; 0: never"
+    )
+    market: MarketConfig = Field(MarketConfig(), description="read when kind is market")
+
+
+class NetworkConfig(Section):
+    """The Q network."""
+
+    hidden: Widths = Field(
+        (256, 256), min_length=1, max_length=16, description="width of each hidden layer"
+    )
+    dueling: bool = Field(
+        default=True, description="split the head into a state value and advantages"
+    )
+    double: bool = Field(
+        default=True,
+        description="choose the next action with the online network, value it with the target's",
+    )
+
+
+class ReplayConfig(Section):
+    """The prioritized replay."""
+
+    capacity: int = Field(
+        1_048_576, ge=1, lt=2**31, description="N, the rows it holds: a multiple of env.lanes"
+    )
+    n_step: int = Field(3, ge=1, le=1024, description="steps summed into a return")
+    alpha: Fraction = Field(
+        0.6, description="exponent of the priority (|TD error| + eps)^alpha; 0 draws uniformly"
+    )
+    beta_start: Fraction = Field(0.4, description="importance-weight exponent at k = 0")
+    beta_end: Fraction = Field(1.0, description="importance-weight exponent from beta_steps on")
+    beta_steps: int = Field(
+        100_000,
+        ge=1,
+        lt=2**63,
+        description="learn steps over which beta goes to beta_end, linearly",
+    )
+    eps: float = Field(1e-6, ge=0.0, le=1.0, description="added to |TD error| before alpha")
+    stratified: bool = Field(
+        default=True, description="draw one row from each of B equal parts of the priority mass"
+    )
+    memory_cap_mb: int = Field(
+        0,
+        ge=0,
+        le=1_000_000_000,
+        description="most device memory, in MiB; the capacity is halved to fit it; 0: no cap",
+    )
+
+
+class LearnConfig(Section):
+    """Loss, optimiser, target network and exploration."""
+
+    batch_size: int = Field(64, ge=1, le=1_048_576, description="B, the rows drawn a learn step")
+    gamma: Fraction = Field(0.99, description="discount of one env step")
+    loss: Literal["huber", "mse"] = Field("huber", description="loss of the TD error")
+    huber_delta: float = Field(
+        1.0, gt=0.0, le=1e9, description="|TD error| from which Huber's loss is linear"
+    )
+    adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="decay of Adam's first moment")
+    adam_beta2: float = Field(0.999, ge=0.0, lt=1.0, description="decay of Adam's second moment")
+    adam_eps: float = Field(
+        1e-8, gt=0.0, le=1.0, description="added to the root of Adam's second moment"
+    )
+    max_grad_norm: float = Field(
+        10.0, ge=0.0, le=1e9, description="clip the gradient's global 2-norm to this; 0: do not"
+    )
+    target: Literal["soft", "hard"] = Field(
+        "soft",
+        description="move the target network by tau each learn step, or copy it every target_every",
+    )
+    target_every: int = Field(
+        1000, ge=1, lt=2**63, description="learn steps between two copies; read when target is hard"
+    )
+    lr: LearningRateSchedule = Field(LearningRateSchedule(), description="learning rate")
+    tau: TauSchedule = Field(TauSchedule(), description="target update; read when target is soft")
+    epsilon: EpsilonSchedule = Field(EpsilonSchedule(), description="exploration")
+
+
+class LoopConfig(Section):
+    """How collecting and learning alternate, and what happens once an epoch."""
+
+    total_env_steps: int = Field(
+        1_000_000, ge=1, lt=2**63, description="env steps of the whole run, over all lanes"
+    )
+    start_steps: int = Field(
+        10_000, ge=1, lt=2**63, description="rows in the replay before the first learn step"
+    )
+    learn_every: int = Field(
+        1, ge=1, lt=2**31, description="vector steps collected before each round of learning"
+    )
+    learns_per_collect: int = Field(
+        1, ge=1, lt=2**31, description="learn steps in each round of learning"
+    )
+    epoch_steps: int = Field(1000, ge=1, lt=2**31, description="learn steps an epoch")
+    timed_steps: int = Field(
+        16,
+        ge=0,
+        le=65_536,
+        description="K, the learn steps of an epoch whose phases are timed; 0: none",
+    )
+    checkpoint_every: int = Field(
+        1, ge=0, lt=2**31, description="epochs between two checkpoints; 0: only at the end"
+    )
+    early_stop_epochs: int = Field(
+        0,
+        ge=0,
+        lt=2**31,
+        description="stop after this many epochs without a better validation score; 0: never",
+    )
+    early_stop_min_delta: float = Field(
+        0.0, ge=0.0, le=1e9, description="how much better a validation score must be to count"
+    )
+
+
+class Config(Section):
+    """A whole run."""
+
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="key of every random stream; one seed, one trajectory"
+    )
+    stages: str = Field(
+        "all",
+        min_length=1,
+        description="the stages that are on: all, none, a number n for 0 to n, or a list of names "
+        "or numbers; all,-phase-events leaves one out",
+    )
+    device: Literal["auto", "cuda", "host"] = Field(
+        "auto", description="auto: CUDA where there is a GPU, else the host"
+    )
+    run_dir: str = Field(
+        "runs/latest", min_length=1, description="folder for checkpoints, metrics and the config"
+    )
+    preset: Literal["dqn"] = Field(
+        "dqn", description="which parts of the learner are on; dqn: MLP, dueling, double, n-step"
+    )
+    env: EnvConfig = Field(EnvConfig(), description="environment")
+    network: NetworkConfig = Field(NetworkConfig(), description="Q network")
+    replay: ReplayConfig = Field(ReplayConfig(), description="replay")
+    learn: LearnConfig = Field(LearnConfig(), description="learner")
+    loop: LoopConfig = Field(LoopConfig(), description="loop")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        lanes, capacity = self.env.lanes, self.replay.capacity
+        batch, start = self.learn.batch_size, self.loop.start_steps
+        if capacity < lanes:
+            problem = f"is less than one row for each of env.lanes = {lanes}; raise it"
+            raise MismatchError(self, "replay.capacity", problem)
+        if capacity % lanes:
+            below = capacity // lanes * lanes
+            problem = f"is no multiple of env.lanes = {lanes}; use {below} or {below + lanes}"
+            raise MismatchError(self, "replay.capacity", problem)
+        if capacity // lanes < self.replay.n_step:
+            problem = (
+                f"is longer than a lane's {capacity // lanes} rows (replay.capacity / env.lanes); "
+                "shorten it or raise replay.capacity"
+            )
+            raise MismatchError(self, "replay.n_step", problem)
+        if self.replay.beta_end < self.replay.beta_start:
+            problem = f"is below replay.beta_start = {self.replay.beta_start}; beta only rises"
+            raise MismatchError(self, "replay.beta_end", problem)
+        if batch > capacity:
+            problem = f"is more than replay.capacity = {capacity}; lower it or raise the capacity"
+            raise MismatchError(self, "learn.batch_size", problem)
+        if start > capacity:
+            problem = (
+                f"is more than replay.capacity = {capacity} can hold, so learning would never "
+                "start; lower it or raise the capacity"
+            )
+            raise MismatchError(self, "loop.start_steps", problem)
+        if start < batch:
+            problem = f"is less than learn.batch_size = {batch}; raise it to at least that"
+            raise MismatchError(self, "loop.start_steps", problem)
+        if start > self.loop.total_env_steps:
+            problem = (
+                f"is more than loop.total_env_steps = {self.loop.total_env_steps}, so learning "
+                "would never start; lower it or run longer"
+            )
+            raise MismatchError(self, "loop.start_steps", problem)
+        if self.loop.timed_steps > self.loop.epoch_steps:
+            problem = f"is more than loop.epoch_steps = {self.loop.epoch_steps}; lower it"
+            raise MismatchError(self, "loop.timed_steps", problem)
+        return self
