@@ -60,6 +60,12 @@ class LearningRateSchedule(Schedule):
     )
     start: float = Field(3e-4, gt=0.0, le=1.0, description="learning rate at k = 0")
     end: float = Field(3e-4, ge=0.0, le=1.0, description="learning rate from k = steps on")
+    warm_up_steps: int = Field(
+        0,
+        ge=0,
+        lt=2**31,
+        description="learn steps over which the learning rate rises linearly to the schedule's",
+    )
 
 
 class TauSchedule(Schedule):
@@ -77,8 +83,15 @@ class TauSchedule(Schedule):
 class EpsilonSchedule(Schedule):
     """The probability with which collection takes a random action."""
 
-    start: Fraction = Field(1.0, description="epsilon at k = 0")
-    end: Fraction = Field(0.05, description="epsilon from k = steps on")
+    steps: int = Field(
+        100_000,
+        ge=1,
+        lt=2**63,
+        description="env steps, over all lanes, in which the value goes to end",
+    )
+
+    start: Fraction = Field(1.0, description="epsilon at the first env step")
+    end: Fraction = Field(0.05, description="epsilon from env step `steps` on")
 
 
 class MarketConfig(Section):

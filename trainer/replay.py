@@ -1,0 +1,376 @@
+"""The GPU-resident prioritized replay: its buffers, and the ops that sample, update and insert.
+
+A sampled batch is a `GpuBatch` of device buffers. There is no choice of replay kind here: the
+buffer is held directly, and what it can do is `sample`, `update` and `insert`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onegraph.kernels.common.layout import DIAGNOSTICS
+from onegraph.stages.program import Alloc, Buffer, Copy, Free, Host, HostArrays, Launch, Op, Ref, Space
+from onegraph.trainer.shapes import Shapes
+
+#: The ring's columns, the tree, and what goes with them: part of every checkpoint.
+RING = (
+    "replay_state",
+    "replay_action",
+    "replay_reward",
+    "replay_flags",
+    "replay_next_state",
+    "replay_episode",
+    "replay_generation",
+    "replay_leaves",
+    "replay_nodes",
+    "replay_max_leaf",
+)
+
+
+@dataclass(frozen=True)
+class GpuBatch:
+    """Names of the device buffers that hold a sampled batch of B transitions."""
+
+    states: str = "s_tm1"  # [B, Sp]
+    actions: str = "a_tm1"  # [B] i32
+    rewards: str = "r_t"  # [B] n-step sums
+    discounts: str = "discount_t"  # [B] gamma^k (1 - terminated)
+    next_states: str = "s_t"  # [B, Sp] bootstrap states
+    weights: str = "weight"  # [B]
+    indices: str = "index"  # [B] i32
+    generations: str = "generation"  # [B] u32, of the slots when they were sampled
+
+
+BATCH = GpuBatch()
+
+
+def ring_buffers(shapes: Shapes, space: Space) -> tuple[Buffer, ...]:
+    """The replay's arrays, in device memory or on the host, under the same names."""
+    n, sp = shapes.capacity, shapes.padded
+
+    def buffer(name: str, dims: tuple[int, ...], dtype: str) -> Buffer:
+        return Buffer(f"replay_{name}", dims, dtype, space, persistent=True)
+
+    return (
+        buffer("state", (n, sp), "f32"),
+        buffer("action", (n,), "i32"),
+        buffer("reward", (n,), "f32"),
+        buffer("flags", (n,), "u8"),
+        buffer("next_state", (n, sp), "f32"),
+        buffer("episode", (n,), "i64"),
+        buffer("generation", (n,), "u32"),
+        buffer("leaves", (n,), "f32"),
+        buffer("nodes", (shapes.nodes,), "f64"),
+        Buffer("replay_owner", (n,), "i32", space, initial=lambda: np.full(n, -1, np.int32)),
+        Buffer(
+            "replay_max_leaf",
+            (1,),
+            "f32",
+            space,
+            initial=lambda: np.ones(1, np.float32),
+            persistent=True,
+        ),
+        Buffer("diagnostics", (DIAGNOSTICS,), "i64", space, persistent=True),
+    )
+
+
+def batch_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
+    """The batch that the learner reads."""
+    b, sp = shapes.batch, shapes.padded
+    return (
+        Buffer(BATCH.states, (b, sp), "f32"),
+        Buffer(BATCH.actions, (b,), "i32"),
+        Buffer(BATCH.rewards, (b,), "f32"),
+        Buffer(BATCH.discounts, (b,), "f32"),
+        Buffer(BATCH.next_states, (b, sp), "f32"),
+        Buffer(BATCH.weights, (b,), "f32"),
+    )
+
+
+def draw_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
+    """Indices of the batch and of the rows that its returns end at."""
+    b = shapes.batch
+    return (
+        Buffer(BATCH.indices, (b,), "i32"),
+        Buffer(BATCH.generations, (b,), "u32"),
+        Buffer("last_index", (b,), "i32"),
+    )
+
+
+class DeviceReplay:
+    """Ops of the replay on the device, in the forms of the stages that use it."""
+
+    def __init__(self, shapes: Shapes) -> None:
+        self.shapes = shapes
+
+    @property
+    def _root(self) -> Ref:
+        return Ref("replay_nodes", self.shapes.nodes - 1, 1)
+
+    # ---------------------------------------------------------------- drawing
+
+    def philox_thresholds(self) -> Op:
+        """B thresholds from the total in device memory."""
+        return Launch(
+            "philox_thresholds",
+            {
+                "total": self._root,
+                "counters": Ref("counters"),
+                "thresholds": Ref("thresholds"),
+                "n": self.shapes.batch,
+                "seed": self.shapes.config.seed,
+                "stratified": int(self.shapes.config.replay.stratified),
+            },
+        )
+
+    def host_thresholds(self) -> tuple[tuple[Op, ...], tuple[Op, ...], tuple[Buffer, ...]]:
+        """Thresholds from the host's generator: ops before the draw, after it, and buffers.
+
+        The total is read back, the thresholds computed and uploaded into scratch that lives for
+        the step, with the total as their last element.
+        """
+        from onegraph.kernels.replay.philox_thresholds import philox_thresholds
+
+        shapes, b = self.shapes, self.shapes.batch
+
+        def compute(arrays: HostArrays) -> None:
+            philox_thresholds(
+                total=arrays["h_total"],
+                counters=arrays["h_counters"],
+                thresholds=arrays["h_thresholds"][:b],
+                n=b,
+                seed=shapes.config.seed,
+                stratified=int(shapes.config.replay.stratified),
+            )
+            arrays["h_thresholds"][b] = arrays["h_total"][0]
+
+        before: tuple[Op, ...] = (
+            Copy(Ref("h_total"), self._root, "dtoh"),
+            Host("thresholds", compute, ("h_total", "h_counters"), ("h_thresholds",)),
+            Alloc("thresholds"),
+            Copy(Ref("thresholds"), Ref("h_thresholds"), "htod"),
+        )
+        buffers = (
+            Buffer("h_total", (1,), "f64", "host"),
+            Buffer("h_thresholds", (b + 1,), "f64", "host"),
+            Buffer("thresholds", (b + 1,), "f64", transient=True),
+        )
+        return before, (Free("thresholds"),), buffers
+
+    def descend(self) -> Op:
+        """From thresholds to indices, and the generations of their slots."""
+        return Launch(
+            "tree_descend",
+            {
+                "leaves": Ref("replay_leaves"),
+                "nodes": Ref("replay_nodes"),
+                "thresholds": Ref("thresholds"),
+                "generation": Ref("replay_generation"),
+                "index": Ref(BATCH.indices),
+                "sampled_generation": Ref(BATCH.generations),
+                "n": self.shapes.batch,
+                "leaf_count": self.shapes.capacity,
+            },
+        )
+
+    def assemble(self, returns: str, discounts: str) -> Op:
+        """n-step returns, discounts and last rows."""
+        config = self.shapes.config
+        return Launch(
+            "nstep_assemble",
+            {
+                "index": Ref(BATCH.indices),
+                "reward": Ref("replay_reward"),
+                "flags": Ref("replay_flags"),
+                "counters": Ref("counters"),
+                "last": Ref("last_index"),
+                "ret": Ref(returns),
+                "discount": Ref(discounts),
+                "n": self.shapes.batch,
+                "lanes": self.shapes.lanes,
+                "slots": self.shapes.slots,
+                "n_step": config.replay.n_step,
+                "gamma": config.learn.gamma,
+            },
+        )
+
+    def gather_rows(self, source: str, index: str, target: str, stride: int) -> Op:
+        """Rows of a [N, Sp] column of the ring, into rows of `stride` floats."""
+        return Launch(
+            "gather_rows",
+            {
+                "src": Ref(source),
+                "index": Ref(index),
+                "dst": Ref(target),
+                "n": self.shapes.batch,
+                "width": self.shapes.width,
+                "src_stride": self.shapes.padded,
+                "dst_stride": stride,
+                "rows": self.shapes.capacity,
+            },
+        )
+
+    def gather_actions(self, target: str) -> Op:
+        """Actions of the batch."""
+        return Launch(
+            "gather_i32",
+            {
+                "src": Ref("replay_action"),
+                "index": Ref(BATCH.indices),
+                "dst": Ref(target),
+                "n": self.shapes.batch,
+                "rows": self.shapes.capacity,
+            },
+        )
+
+    def weights(self, total: Ref, target: str) -> Op:
+        """Importance weights, given where the priority total stands."""
+        return Launch(
+            "importance_weights",
+            {
+                "leaves": Ref("replay_leaves"),
+                "total": total,
+                "index": Ref(BATCH.indices),
+                "counters": Ref("counters"),
+                "schedule": Ref("schedule"),
+                "weights": Ref(target),
+                "n": self.shapes.batch,
+                "leaf_count": self.shapes.capacity,
+            },
+        )
+
+    def sample_through_copies(self, total: Ref) -> tuple[tuple[Op, ...], tuple[Buffer, ...]]:
+        """Gather into sample buffers, copy those to the trainer's, pad: stages 1 and 2."""
+        b, s = self.shapes.batch, self.shapes.width
+        ops: list[Op] = [
+            self.assemble("sample_r_t", "sample_discount_t"),
+            self.gather_rows("replay_state", BATCH.indices, "sample_s_tm1", s),
+            self.gather_rows("replay_next_state", "last_index", "sample_s_t", s),
+            self.gather_actions("sample_a_tm1"),
+            self.weights(total, "sample_weight"),
+        ]
+        copies = {
+            BATCH.actions: "sample_a_tm1",
+            BATCH.rewards: "sample_r_t",
+            BATCH.discounts: "sample_discount_t",
+            BATCH.weights: "sample_weight",
+            "raw_s_tm1": "sample_s_tm1",
+            "raw_s_t": "sample_s_t",
+        }
+        ops += [Copy(Ref(dst), Ref(src), "dtod") for dst, src in copies.items()]
+        ops += [pad_rows(self.shapes, name) for name in (BATCH.states, BATCH.next_states)]
+        scratch = (
+            Buffer("sample_a_tm1", (b,), "i32"),
+            Buffer("sample_r_t", (b,), "f32"),
+            Buffer("sample_discount_t", (b,), "f32"),
+            Buffer("sample_weight", (b,), "f32"),
+            Buffer("sample_s_tm1", (b, s), "f32"),
+            Buffer("sample_s_t", (b, s), "f32"),
+            *raw_buffers(self.shapes),
+        )
+        return tuple(ops), scratch
+
+    def sample_in_place(self) -> tuple[Op, ...]:
+        """Gather straight into the trainer's padded buffers: stage 4."""
+        sp = self.shapes.padded
+        return (
+            self.assemble(BATCH.rewards, BATCH.discounts),
+            self.gather_rows("replay_state", BATCH.indices, BATCH.states, sp),
+            self.gather_rows("replay_next_state", "last_index", BATCH.next_states, sp),
+            self.gather_actions(BATCH.actions),
+            self.weights(self._root, BATCH.weights),
+        )
+
+    @property
+    def total(self) -> Ref:
+        """Where the priority total stands on the device."""
+        return self._root
+
+    # ---------------------------------------------------------------- updating
+
+    def update(self) -> Op:
+        """New leaves from the batch's TD errors, and the touched part of the tree."""
+        config = self.shapes.config.replay
+        return Launch(
+            "update_priorities",
+            {
+                "td": Ref("td"),
+                "index": Ref(BATCH.indices),
+                "sampled_generation": Ref(BATCH.generations),
+                "generation": Ref("replay_generation"),
+                "leaves": Ref("replay_leaves"),
+                "nodes": Ref("replay_nodes"),
+                "owner": Ref("replay_owner"),
+                "max_leaf": Ref("replay_max_leaf"),
+                "diagnostics": Ref("diagnostics"),
+                "n": self.shapes.batch,
+                "leaf_count": self.shapes.capacity,
+                "alpha": config.alpha,
+                "eps": config.eps,
+            },
+        )
+
+    def insert(self) -> tuple[Op, ...]:
+        """One row a lane at the write head, and the touched part of the tree."""
+        shapes = self.shapes
+        return (
+            Launch(
+                "insert_rows",
+                {
+                    "obs": Ref("env_obs_tm1"),
+                    "action": Ref("env_action"),
+                    "reward": Ref("env_reward"),
+                    "step_flags": Ref("env_flags"),
+                    "next_obs": Ref("env_obs_t"),
+                    "episode": Ref("env_episode"),
+                    "counters": Ref("counters"),
+                    "max_leaf": Ref("replay_max_leaf"),
+                    "state": Ref("replay_state"),
+                    "ring_action": Ref("replay_action"),
+                    "ring_reward": Ref("replay_reward"),
+                    "ring_flags": Ref("replay_flags"),
+                    "next_state": Ref("replay_next_state"),
+                    "ring_episode": Ref("replay_episode"),
+                    "generation": Ref("replay_generation"),
+                    "leaves": Ref("replay_leaves"),
+                    "diagnostics": Ref("diagnostics"),
+                    "lanes": shapes.lanes,
+                    "padded": shapes.padded,
+                    "slots": shapes.slots,
+                },
+            ),
+            Launch(
+                "refresh_inserted",
+                {
+                    "leaves": Ref("replay_leaves"),
+                    "nodes": Ref("replay_nodes"),
+                    "counters": Ref("counters"),
+                    "lanes": shapes.lanes,
+                    "slots": shapes.slots,
+                    "leaf_count": shapes.capacity,
+                },
+            ),
+        )
+
+
+def raw_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
+    """Unpadded states of the batch, as an upload or a copy leaves them."""
+    b, s = shapes.batch, shapes.width
+    return Buffer("raw_s_tm1", (b, s), "f32"), Buffer("raw_s_t", (b, s), "f32")
+
+
+def pad_rows(shapes: Shapes, name: str) -> Op:
+    """``raw_name`` [B, S] into `name` [B, Sp], with zeros behind each row."""
+    return Launch(
+        "pad_rows",
+        {
+            "src": Ref(f"raw_{name}"),
+            "dst": Ref(name),
+            "n": shapes.batch,
+            "width": shapes.width,
+            "padded": shapes.padded,
+        },
+    )
+
