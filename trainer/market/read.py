@@ -57,8 +57,8 @@ def read_bars(
         Bars, oldest first, stamped with their ends in UTC.
 
     Raises:
-        MarketDataError: the file is missing, empty, malformed or wrong in a way that `Bars` refuses;
-            the message names the file, the line and the value, and says what to do.
+        MarketDataError: the file is missing, empty, malformed or wrong in a way that `Bars`
+            refuses; the message names the file, the line and the value, and says what to do.
     """
     path = Path(path)
     if bar_stamp not in ("end", "start"):
