@@ -1,0 +1,215 @@
+"""What `Bars` refuses, counts and notes; the sample; adjustment by a table."""
+
+import gzip
+import hashlib
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from onegraph.trainer.market import (
+    SAMPLE_SYMBOLS,
+    Bars,
+    MarketDataError,
+    adjust_by_table,
+    load_sample,
+)
+
+DAY = 86_400_000_000_000
+HOUR = DAY // 24
+
+
+def make(**changes):
+    """Three good bars, with some columns changed."""
+    columns = {
+        "time": np.arange(3, dtype=np.int64) * DAY,
+        "open": [10.0, 11.0, 12.0],
+        "high": [12.0, 13.0, 14.0],
+        "low": [9.0, 10.0, 11.0],
+        "close": [11.0, 12.0, 13.0],
+        "volume": [1.0, 2.0, 3.0],
+        **changes,
+    }
+    return Bars("X", **columns)
+
+
+def at(*days):
+    return np.array([round(day * DAY) for day in days], dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"time": at(0, 1, 1)}, ["X, bar 2", "1970-01-02 repeats", "X, bar 1", "Keep one"]),
+        ({"time": at(0, 2, 1)}, ["X, bar 2", "1970-01-02 is before 1970-01-03", "Sort"]),
+        ({"high": [12, 9, 14]}, ["X, bar 1", "high 9.0 is below low 10.0"]),
+        ({"open": [10, 11, 0]}, ["X, bar 2", "open is 0.0", "above 0"]),
+        ({"close": [11, -3, 13]}, ["X, bar 1", "close is -3.0"]),
+        ({"low": [np.nan, 10, 11]}, ["X, bar 0", "low is nan"]),
+        ({"high": [12, np.inf, 14]}, ["X, bar 1", "high is inf"]),
+        ({"volume": [1, -1, 0]}, ["X, bar 1", "volume is -1.0", "at least 0"]),
+        ({"volume": [1, np.nan, 0]}, ["X, bar 1", "volume is nan"]),
+        ({"close": [11, 12]}, ["close has shape (2,)", "3 bars"]),
+        ({"time": [0.0, 1.0, 2.0]}, ["time has dtype float64", "int64"]),
+        (
+            {"time": at(), "open": [], "high": [], "low": [], "close": [], "volume": []},
+            ["no bars"],
+        ),
+    ],
+)
+def test_bars_that_are_refused(changes, says):
+    with pytest.raises(MarketDataError) as caught:
+        make(**changes)
+    for part in says:
+        assert part in str(caught.value)
+
+
+def test_bars_are_copies_and_read_only():
+    volume = np.array([1.0, 2.0, 3.0])
+    bars = make(volume=volume)
+    volume[0] = 99
+    assert bars.volume.tolist() == [1, 2, 3]
+    with pytest.raises(ValueError, match="read-only"):
+        bars.close[0] = 1
+    assert len(bars) == 3
+    assert bars.notes == ()
+
+
+def test_bars_without_volume_are_counted():
+    assert make(volume=[0, 2, 0]).zero_volume_bars == 2
+
+
+@pytest.mark.parametrize(
+    ("time", "intraday", "gaps"),
+    [
+        # 1970-01-01 was a Thursday: Thursday, Friday, Tuesday is a long weekend, Wednesday is not.
+        (at(0, 1, 5), False, 0),
+        (at(0, 1, 6), False, 1),
+        (at(0, 7, 14), False, 0),
+        (at(0, 31, 59), False, 0),
+        (at(0, 1 / 24, 2 / 24), True, 0),
+        (at(0, 1 / 24, 1 + 1 / 24), True, 0),  # a night
+    ],
+)
+def test_gaps(time, intraday, gaps):
+    assert make(time=time, intraday=intraday).gaps == gaps
+
+
+def test_a_missing_day_is_a_gap_where_weekends_are_traded():
+    days = at(0, 1, 2, 3, 5, 6)
+    price = np.full(6, 10.0)
+    assert Bars("X", days, price, price, price, price, price).gaps == 1
+
+
+def test_a_missing_hour_is_a_gap():
+    hours = np.array([9, 10, 11, 13, 14, 33, 34], dtype=np.int64) * HOUR
+    price = np.full(7, 10.0)
+    assert Bars("X", hours, price, price, price, price, price, intraday=True).gaps == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "notes"),
+    [
+        ({"open": [10, 15, 12]}, ["1 bars have", "1970-01-02"]),
+        ({"close": [8, 12, 10]}, ["2 bars have", "1970-01-01"]),
+        ({"open": [10, 13.000001, 12]}, []),  # rounding
+        (
+            {"open": [10, 5, 12], "low": [9, 5, 11]},
+            ["1970-01-02: opens at 0.455 times", "1970-01-03"],
+        ),
+    ],
+)
+def test_notes(changes, notes):
+    found = " ".join(make(**changes | ({"close": [11, 6, 13]} if "low" in changes else {})).notes)
+    for part in notes:
+        assert part in found
+    assert notes or not found
+
+
+def test_many_jumps_are_counted():
+    price = np.array([1.0, 2.0] * 10)
+    time = np.arange(20, dtype=np.int64) * DAY
+    notes = Bars("X", time, price, price, price, price, price).notes
+    assert len(notes) == 9
+    assert notes[-1] == "11 more jumps like these"
+
+
+@pytest.mark.parametrize("symbol", SAMPLE_SYMBOLS)
+@pytest.mark.parametrize("adjust", [True, False])
+def test_the_sample_loads(symbol, adjust):
+    bars = load_sample(symbol, adjust=adjust)
+    assert len(bars) == 3270
+    assert bars.symbol == symbol
+    assert bars.adjusted is adjust
+    assert not bars.intraday
+    assert bars.zero_volume_bars == 0
+    assert bars.gaps == 3
+    ends = bars.time[[0, -1]].astype("datetime64[ns]").astype("datetime64[D]")
+    assert ends.astype(str).tolist() == ["2000-03-01", "2013-03-01"]
+
+
+@pytest.mark.parametrize(
+    ("symbol", "splits"), [("AAPL", ["2000-06-21", "2005-02-28"]), ("MSFT", ["2003-02-18"])]
+)
+def test_splits_jump_unless_adjusted(symbol, splits):
+    raw, adjusted = load_sample(symbol, adjust=False), load_sample(symbol)
+    for day in splits:
+        i = int(np.searchsorted(raw.time, np.datetime64(day, "ns").astype(np.int64)))
+        assert raw.open[i] / raw.close[i - 1] == pytest.approx(0.5, abs=0.02)
+        assert adjusted.open[i] / adjusted.close[i - 1] == pytest.approx(1, abs=0.03)
+        assert any(note.startswith(day) for note in raw.notes)
+        assert not any(note.startswith(day) for note in adjusted.notes)
+
+
+def test_adjusted_close_of_the_sample():
+    bars = load_sample()
+    assert bars.close[0] == pytest.approx(4.186662803811, rel=1e-12)
+    # 118.56 x 4.186662803811 / 130.31 and 9,616,100 x 130.31 / 4.186662803811
+    assert bars.open[0] == pytest.approx(3.809154, rel=1e-6)
+    assert bars.volume[0] == pytest.approx(299_303_000, rel=1e-4)
+
+
+def test_the_table_of_splits_takes_the_jumps_out():
+    raw = load_sample(adjust=False)
+    bars = adjust_by_table(raw, [("2000-06-21", 0.5), ("2005-02-28", 0.5)])
+    assert bars.adjusted
+    assert [note[:10] for note in bars.notes] == ["2000-09-29"]  # a real fall
+    assert bars.close[0] == 130.31 / 4
+    assert bars.volume[0] == 9616100 * 4
+    assert bars.close[-1] == raw.close[-1]
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ([("1970-01-02", 0.5), ("1970-01-02", 2.0)], ["row 1", "'1970-01-02' repeats"]),
+        ([("1970-01-01", 0.5)], ["row 0", "not within", "1970-01-01 to 1970-01-03"]),
+        ([("1970-01-04", 0.5)], ["not within"]),
+        ([("later", 0.5)], ["'later' is not a date"]),
+        ([("1970-01-02", 0.0)], ["ratio is 0.0"]),
+        ([("1970-01-02", float("inf"))], ["ratio is inf"]),
+    ],
+)
+def test_tables_that_are_refused(table, says):
+    with pytest.raises(MarketDataError) as caught:
+        adjust_by_table(make(), table)
+    for part in says:
+        assert part in str(caught.value)
+
+
+def test_bars_are_adjusted_once():
+    with pytest.raises(MarketDataError, match="adjusted already"):
+        adjust_by_table(make(adjusted=True), [("1970-01-02", 0.5)])
+
+
+def test_an_unknown_sample_names_the_choices():
+    with pytest.raises(MarketDataError, match=r"'GOOG'.*AAPL, IBM, MSFT"):
+        load_sample("GOOG")
+
+
+def test_the_sample_is_what_its_provenance_says():
+    data = files("onegraph.trainer.market") / "data"
+    packed = (data / "sample.csv.gz").read_bytes()
+    assert packed[4:8] == bytes(4)  # no time in the gzip header
+    digest = hashlib.sha256(gzip.decompress(packed)).hexdigest()
+    assert digest in (data / "SOURCE.md").read_text(encoding="utf-8")
