@@ -1,0 +1,102 @@
+"""What a device-resident environment gives to the `collect` program.
+
+One kernel steps all E lanes: it reads the actions and the lanes' state, and writes the observation
+acted on, the final observation (the one that the transition ends in), reward and flags; a lane
+whose episode ended starts over, and its current observation is then of the new episode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from onegraph.stages.program import Buffer, Op, Phase, StepProgram
+from onegraph.trainer.network import padded_width
+
+
+@dataclass(frozen=True)
+class LaneNames:
+    """Buffer names of a set of lanes; `prefix` keeps training and evaluation lanes apart."""
+
+    prefix: str
+
+    @property
+    def obs(self) -> str:
+        """[E, Sp] what the policy sees now."""
+        return f"{self.prefix}_obs"
+
+    @property
+    def obs_tm1(self) -> str:
+        """[E, Sp] what it saw when it acted."""
+        return f"{self.prefix}_obs_tm1"
+
+    @property
+    def obs_t(self) -> str:
+        """[E, Sp] where that led, before any reset."""
+        return f"{self.prefix}_obs_t"
+
+    @property
+    def action(self) -> str:
+        """[E] i32."""
+        return f"{self.prefix}_action"
+
+    @property
+    def reward(self) -> str:
+        """[E] f32."""
+        return f"{self.prefix}_reward"
+
+    @property
+    def flags(self) -> str:
+        """[E] u8, `layout.Flag`."""
+        return f"{self.prefix}_flags"
+
+    @property
+    def episode(self) -> str:
+        """[E] i64, of the transition."""
+        return f"{self.prefix}_episode"
+
+
+class Environment(Protocol):
+    """A set of lanes of one environment on the device."""
+
+    @property
+    def names(self) -> LaneNames: ...
+
+    @property
+    def lanes(self) -> int: ...
+
+    @property
+    def observation_width(self) -> int: ...
+
+    @property
+    def actions(self) -> int: ...
+
+    def buffers(self) -> tuple[Buffer, ...]: ...
+
+    def step(self) -> Op: ...
+
+    def reset(self) -> Op: ...
+
+
+def common_buffers(names: LaneNames, lanes: int, width: int) -> tuple[Buffer, ...]:
+    """The buffers that every environment has."""
+    sp = padded_width(width)
+    return (
+        Buffer(names.obs, (lanes, sp), "f32", persistent=True),
+        Buffer(names.obs_tm1, (lanes, sp), "f32"),
+        Buffer(names.obs_t, (lanes, sp), "f32"),
+        Buffer(names.action, (lanes,), "i32"),
+        Buffer(names.reward, (lanes,), "f32"),
+        Buffer(names.flags, (lanes,), "u8"),
+        Buffer(names.episode, (lanes,), "i64"),
+    )
+
+
+def reset_program(environment: Environment) -> StepProgram:
+    """A program of one step that starts an episode in every lane."""
+    return StepProgram(
+        f"reset_{environment.names.prefix}",
+        "epoch",
+        (Phase("reset", (environment.reset(),)),),
+        environment.buffers(),
+    ).pruned()

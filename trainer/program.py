@@ -1,0 +1,469 @@
+"""The trainer's programs: `learn`, `collect` and `evaluate`, and what the stages put into them.
+
+The programs are emitted in their legacy form (stage 0). This module is the one factory that knows
+`trainer.legacy`; once a stage has replaced a group, nothing of it is left in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from onegraph.kernels.common.layout import COUNTERS, DIAGNOSTICS, SCHEDULE_PARAMS, SCHEDULES
+from onegraph.kernels.learner.advance_counters import initial_schedule
+from onegraph.kernels.learner.publish import RECORD
+from onegraph.stages.program import (
+    Buffer,
+    Fragment,
+    Launch,
+    Memset,
+    Op,
+    Phase,
+    ProgramError,
+    Ref,
+    StepProgram,
+    merge_buffers,
+)
+from onegraph.trainer.envs.base import Environment
+from onegraph.trainer.legacy.parts import LegacyParts
+from onegraph.trainer.replay import (
+    BATCH,
+    DeviceReplay,
+    batch_buffers,
+    draw_buffers,
+    ring_buffers,
+)
+from onegraph.trainer.shapes import Shapes
+
+#: The phases of a learning step, in order. Those that the preset has no work for stay empty.
+PHASES = (
+    "per_sample",
+    "counters",
+    "spectral",
+    "forward",
+    "ddqn",
+    "aux",
+    "post_aux",
+    "adam_grad",
+    "adam",
+    "maintenance",
+    "iql_modulate",
+    "per_priority",
+)
+
+COLLECT_PHASES = ("act", "env_step", "insert", "counters")
+
+#: Partial sums of the gradient norm: one block each.
+NORM_PARTS = 64
+
+
+def state_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
+    """What both programs share: parameters, moments, counters, schedules."""
+    network, seed = shapes.network, shapes.config.seed
+    params = shapes.schedule_params()
+
+    def initial() -> object:
+        return network.initial(seed)
+
+    def flat(name: str, *, theta: bool = False) -> Buffer:
+        return Buffer(
+            name,
+            (network.size,),
+            "f32",
+            initial=initial if theta else None,  # type: ignore[arg-type]
+            persistent=True,
+        )
+
+    return (
+        flat("theta", theta=True),
+        flat("theta_target", theta=True),
+        flat("adam_m"),
+        flat("adam_v"),
+        Buffer("grad", (network.size,), "f32"),
+        Buffer("counters", (COUNTERS,), "i64", persistent=True),
+        Buffer(
+            "schedule",
+            (SCHEDULES,),
+            "f64",
+            initial=lambda: initial_schedule(params),
+            persistent=True,
+        ),
+        Buffer("schedule_params", (SCHEDULE_PARAMS,), "f64", initial=lambda: params),
+        Buffer("skip", (1,), "i32", persistent=True),
+        Buffer("clip", (2,), "f32"),
+        Buffer("stats", (4,), "f64"),
+    )
+
+
+class DqnPrograms:
+    """Emits the trainer's programs, and is the `Parts` that the stages ask."""
+
+    def __init__(self, shapes: Shapes, environment: Environment) -> None:
+        self.shapes, self.environment = shapes, environment
+        self.replay = DeviceReplay(shapes)
+        self.legacy = LegacyParts(shapes)
+        self._fragments: dict[tuple[str, str, str], Callable[[], Fragment]] = {
+            ("gpu-replay", "learn", "sample"): self._sample_from_host_thresholds,
+            ("gpu-replay", "learn", "priorities"): self._device_priorities,
+            ("gpu-replay", "learn", "statistics"): self._statistics_of_device_replay,
+            ("gpu-replay", "collect", "insert"): self._device_insert,
+            ("philox-per", "learn", "sample"): self._sample_with_philox,
+            ("gpu-counters", "learn", "sample"): self._sample_in_place,
+            ("gpu-counters", "learn", "counters"): lambda: self._device_counters(0),
+            ("gpu-counters", "learn", "statistics"): self._published_statistics,
+            ("gpu-counters", "collect", "counters"): lambda: self._device_counters(1),
+            ("gpu-counters", "collect", "act"): self._device_act,
+        }
+
+    # ---------------------------------------------------------------- Parts
+
+    def fragment(self, stage: str, program: str, group: str) -> Fragment:
+        """What `stage` puts in the place of `group` in `program`."""
+        if (make := self._fragments.get((stage, program, group))) is None:
+            known = ", ".join("/".join(key) for key in self._fragments)
+            raise ProgramError(
+                f"the trainer has no part for stage {stage}, program {program}, group {group};"
+                f" it has {known}"
+            )
+        return make()
+
+    def _ring(self) -> tuple[Buffer, ...]:
+        return ring_buffers(self.shapes, "device")
+
+    def _draws(self) -> tuple[Buffer, ...]:
+        return (*draw_buffers(self.shapes), *batch_buffers(self.shapes), *self._ring())
+
+    def _sample_from_host_thresholds(self) -> Fragment:
+        before, after, buffers = self.replay.host_thresholds()
+        total = Ref("thresholds", self.shapes.batch, 1)
+        ops, scratch = self.replay.sample_through_copies(total)
+        return Fragment(
+            (*before, self.replay.descend(), *ops, *after),
+            (*buffers, *scratch, *self._draws(), *self.legacy.state_buffers()),
+        )
+
+    def _thresholds(self) -> Buffer:
+        return Buffer("thresholds", (self.shapes.batch,), "f64")
+
+    def _sample_with_philox(self) -> Fragment:
+        ops, scratch = self.replay.sample_through_copies(self.replay.total)
+        return Fragment(
+            (self.replay.philox_thresholds(), self.replay.descend(), *ops),
+            (self._thresholds(), *scratch, *self._draws()),
+        )
+
+    def _sample_in_place(self) -> Fragment:
+        return Fragment(
+            (
+                self.replay.philox_thresholds(),
+                self.replay.descend(),
+                *self.replay.sample_in_place(),
+            ),
+            (self._thresholds(), *self._draws()),
+        )
+
+    def _device_priorities(self) -> Fragment:
+        return Fragment((self.replay.update(),), (*draw_buffers(self.shapes), *self._ring()))
+
+    def _device_insert(self) -> Fragment:
+        return Fragment(self.replay.insert(), self._ring())
+
+    def _statistics_of_device_replay(self) -> Fragment:
+        fragment = self.legacy.statistics(device_replay=True)
+        return replace(fragment, buffers=(*fragment.buffers, *self._ring()))
+
+    def _device_counters(self, program: int) -> Fragment:
+        return Fragment(
+            (
+                Launch(
+                    "advance_counters",
+                    {
+                        "counters": Ref("counters"),
+                        "schedule": Ref("schedule"),
+                        "params": Ref("schedule_params"),
+                        "skip": Ref("skip"),
+                        "program": program,
+                        "lanes": self.shapes.lanes,
+                        "slots": self.shapes.slots,
+                    },
+                ),
+            ),
+            state_buffers(self.shapes),
+        )
+
+    def _device_act(self) -> Fragment:
+        return Fragment((self._act("act_head", "env_action", self.shapes.lanes, greedy=False),))
+
+    def _published_statistics(self) -> Fragment:
+        ring = self.shapes.ring
+        return Fragment(
+            (
+                Launch(
+                    "publish",
+                    {
+                        "stats": Ref("stats"),
+                        "clip": Ref("clip"),
+                        "counters": Ref("counters"),
+                        "schedule": Ref("schedule"),
+                        "diagnostics": Ref("diagnostics"),
+                        "skip": Ref("skip"),
+                        "record": Ref("record"),
+                        "history": Ref("history"),
+                        "ring": ring,
+                    },
+                ),
+            ),
+            (
+                Buffer("record", (RECORD,), "f64", "pinned"),
+                Buffer("history", (ring, RECORD), "f64"),
+                Buffer("diagnostics", (DIAGNOSTICS,), "i64", persistent=True),
+            ),
+        )
+
+    # ---------------------------------------------------------------- learn
+
+    def learn(self) -> StepProgram:
+        """The learning step, in its twelve phases, as stage 0 has it."""
+        sample, priorities = self.legacy.sample(), self.legacy.priorities()
+        counters = self.legacy.counters(0)
+        statistics = self.legacy.statistics(device_replay=False)
+        work: dict[str, tuple[Op, ...]] = {
+            "per_sample": _grouped("sample", sample.ops),
+            "counters": _grouped("counters", counters.ops),
+            "forward": self._forward("theta", BATCH.states, "online"),
+            "ddqn": self._targets_and_loss(),
+            "post_aux": self.shapes.network.backward(
+                "theta", "grad", BATCH.states, "online", self.shapes.batch, "grad_head"
+            ),
+            "adam_grad": self._gradient_norm(),
+            "adam": (self._adam(),),
+            "maintenance": (
+                self._target_update(),
+                self._batch_stats(),
+                *_grouped("statistics", statistics.ops),
+            ),
+            "per_priority": _grouped("priorities", priorities.ops),
+        }
+        replay_phases = ("per_sample", "per_priority")
+        return StepProgram(
+            "learn",
+            "learn",
+            tuple(
+                Phase(
+                    name,
+                    work.get(name, ()),
+                    frozenset({"replay"}) if name in replay_phases else frozenset(),
+                )
+                for name in PHASES
+            ),
+            merge_buffers(
+                state_buffers(self.shapes),
+                self._learner_buffers(),
+                sample.buffers,
+                counters.buffers,
+                statistics.buffers,
+                priorities.buffers,
+            ),
+        ).pruned()
+
+    def _learner_buffers(self) -> tuple[Buffer, ...]:
+        shapes, network = self.shapes, self.shapes.network
+        b = shapes.batch
+        return (
+            *network.activations("online", b),
+            *network.activations("select", b),
+            *network.activations("target", b),
+            *network.backward_buffers(b),
+            Buffer("grad_head", (b, network.stride), "f32"),
+            Buffer("td", (b,), "f32"),
+            Buffer("loss", (b,), "f32"),
+            Buffer("q_taken", (b,), "f32"),
+            Buffer("norm_partial", (NORM_PARTS,), "f64"),
+        )
+
+    def _forward(self, params: str, inputs: str, prefix: str) -> tuple[Op, ...]:
+        return self.shapes.network.forward(params, inputs, prefix, self.shapes.batch)
+
+    def _targets_and_loss(self) -> tuple[Op, ...]:
+        shapes, config = self.shapes, self.shapes.config
+        double = config.network.double
+        select = self._forward("theta", BATCH.next_states, "select") if double else ()
+        return (
+            *select,
+            *self._forward("theta_target", BATCH.next_states, "target"),
+            Memset(Ref("grad_head"), blocking=True),
+            Launch(
+                "dqn_loss",
+                {
+                    "head_tm1": Ref("onlinehead"),
+                    "head_select": Ref("selecthead" if double else "targethead"),
+                    "head_target": Ref("targethead"),
+                    "action": Ref(BATCH.actions),
+                    "reward": Ref(BATCH.rewards),
+                    "discount": Ref(BATCH.discounts),
+                    "weight": Ref(BATCH.weights),
+                    "td": Ref("td"),
+                    "loss": Ref("loss"),
+                    "q_taken": Ref("q_taken"),
+                    "grad_head": Ref("grad_head"),
+                    "n": shapes.batch,
+                    "actions": shapes.network.actions,
+                    "dueling": int(config.network.dueling),
+                    "double": int(double),
+                    "mse": int(config.learn.loss == "mse"),
+                    "delta": config.learn.huber_delta,
+                },
+            ),
+        )
+
+    def _gradient_norm(self) -> tuple[Op, ...]:
+        return (
+            Launch(
+                "grad_norm_partial",
+                {
+                    "grad": Ref("grad"),
+                    "partial": Ref("norm_partial"),
+                    "n": self.shapes.network.size,
+                    "parts": NORM_PARTS,
+                },
+            ),
+            Launch(
+                "clip_factor",
+                {
+                    "partial": Ref("norm_partial"),
+                    "clip": Ref("clip"),
+                    "skip": Ref("skip"),
+                    "parts": NORM_PARTS,
+                    "max_norm": self.shapes.config.learn.max_grad_norm,
+                },
+            ),
+        )
+
+    def _adam(self) -> Op:
+        learn = self.shapes.config.learn
+        return Launch(
+            "adam_step",
+            {
+                "param": Ref("theta"),
+                "m": Ref("adam_m"),
+                "v": Ref("adam_v"),
+                "grad": Ref("grad"),
+                "clip": Ref("clip"),
+                "schedule": Ref("schedule"),
+                "skip": Ref("skip"),
+                "n": self.shapes.network.size,
+                "group": 0,
+                "beta1": learn.adam_beta1,
+                "beta2": learn.adam_beta2,
+                "eps": learn.adam_eps,
+                "weight_decay": 0.0,
+            },
+        )
+
+    def _target_update(self) -> Op:
+        learn = self.shapes.config.learn
+        return Launch(
+            "target_update",
+            {
+                "target": Ref("theta_target"),
+                "param": Ref("theta"),
+                "schedule": Ref("schedule"),
+                "counters": Ref("counters"),
+                "skip": Ref("skip"),
+                "n": self.shapes.network.size,
+                "every": learn.target_every if learn.target == "hard" else 0,
+            },
+        )
+
+    def _batch_stats(self) -> Op:
+        return Launch(
+            "batch_stats",
+            {
+                "loss": Ref("loss"),
+                "td": Ref("td"),
+                "q_taken": Ref("q_taken"),
+                "stats": Ref("stats"),
+                "n": self.shapes.batch,
+            },
+        )
+
+    # ---------------------------------------------------------------- collect and evaluate
+
+    def collect(self) -> StepProgram:
+        """Act in every lane, step the environment, insert what happened: stage 0's form."""
+        act, insert = self.legacy.act(), self.legacy.insert()
+        counters = self.legacy.counters(1)
+        network, e = self.shapes.network, self.shapes.lanes
+        work = {
+            "act": (
+                *network.forward("theta", self.environment.names.obs, "act_", e),
+                *_grouped("act", act.ops),
+            ),
+            "env_step": (self.environment.step(),),
+            "insert": _grouped("insert", insert.ops),
+            "counters": _grouped("counters", counters.ops),
+        }
+        return StepProgram(
+            "collect",
+            "collect",
+            tuple(
+                Phase(name, work[name], frozenset({"replay"} if name == "insert" else ()))
+                for name in COLLECT_PHASES
+            ),
+            merge_buffers(
+                state_buffers(self.shapes),
+                network.activations("act_", e),
+                self.environment.buffers(),
+                act.buffers,
+                insert.buffers,
+                counters.buffers,
+            ),
+        ).pruned()
+
+    def _act(self, head: str, action: str, lanes: int, *, greedy: bool) -> Launch:
+        network = self.shapes.network
+        return Launch(
+            "act",
+            {
+                "head": Ref(head),
+                "action": Ref(action),
+                "counters": Ref("counters"),
+                "schedule": Ref("schedule"),
+                "n": lanes,
+                "actions": network.actions,
+                "stride": network.stride,
+                "seed": self.shapes.config.seed,
+                "greedy": int(greedy),
+            },
+        )
+
+    def evaluate(self, environment: Environment) -> StepProgram:
+        """Act greedily in the lanes of `environment`; ungraphed, outside any step."""
+        names, lanes = environment.names, environment.lanes
+        network, prefix = self.shapes.network, f"{environment.names.prefix}_act_"
+        program = StepProgram(
+            f"evaluate_{names.prefix}",
+            "epoch",
+            (
+                Phase(
+                    "act",
+                    (
+                        *network.forward("theta", names.obs, prefix, lanes),
+                        self._act(f"{prefix}head", names.action, lanes, greedy=True),
+                    ),
+                ),
+                Phase("env_step", (environment.step(),)),
+            ),
+            merge_buffers(
+                state_buffers(self.shapes),
+                network.activations(prefix, lanes),
+                environment.buffers(),
+            ),
+        ).pruned()
+        return program.map_ops(
+            lambda op: replace(op, module="ungraphed") if hasattr(op, "module") else op
+        )
+
+
+def _grouped(group: str, ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    return tuple(replace(op, group=group) for op in ops)
