@@ -1,1 +1,1 @@
-"""Prioritized replay on the device."""
+"""Prioritized replay on a device: the sum tree, the draw, n-step assembly and the ring."""

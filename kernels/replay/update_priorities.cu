@@ -1,0 +1,71 @@
+// Write a batch's new priorities into the tree, by one block; see update_priorities.py.
+#include "common/detmath.cuh"
+#include "common/layout.cuh"
+#include "replay/tree.cuh"
+
+__device__ inline float priority_leaf(float td, double alpha, double eps) {
+    return __double2float_rn(det_pow(__dadd_rn(fabs((double)td), eps), alpha));
+}
+
+// A level no larger than the batch is recomputed whole: fewer nodes than one for each position.
+struct TouchedByBatch {
+    const int* index;
+    long long n, leaf_count;
+    __device__ long long count(int, long long size) const { return size < n ? size : n; }
+    __device__ long long node(int level, long long size, long long k) const {
+        if (size < n) return k;
+        long long leaf = index[k];
+        return leaf >= 0 && leaf < leaf_count ? leaf >> (5 * level) : -1;
+    }
+};
+
+extern "C" __global__ __launch_bounds__(1024) void update_priorities(
+    const float* __restrict__ td, const int* __restrict__ index,
+    const unsigned int* __restrict__ sampled_generation,
+    const unsigned int* __restrict__ generation, float* leaves, double* nodes, int* owner,
+    float* max_leaf, long long* diagnostics, int n, long long leaf_count, double alpha,
+    double eps) {
+    __shared__ int stale, not_finite, largest;  // `largest` holds the bits of a float >= 0
+    if (threadIdx.x == 0) {
+        stale = 0;
+        not_finite = 0;
+        largest = 0;
+    }
+    __syncthreads();
+
+    for (long long i = threadIdx.x; i < n; i += blockDim.x) {
+        const long long row = index[i];
+        if (row < 0 || row >= leaf_count) continue;
+        if (generation[row] != sampled_generation[i]) {
+            atomicAdd(&stale, 1);
+            continue;
+        }
+        const float leaf = priority_leaf(td[i], alpha, eps);
+        if (isfinite(td[i]) && isfinite(leaf) && leaf >= 0.0f)
+            atomicMax(&owner[row], (int)i);
+        else
+            atomicAdd(&not_finite, 1);
+    }
+    __syncthreads();
+
+    // A position that was dropped above owns nothing: a slot's owner is one that was not.
+    for (long long i = threadIdx.x; i < n; i += blockDim.x) {
+        const long long row = index[i];
+        if (row < 0 || row >= leaf_count || owner[row] != (int)i) continue;
+        const float leaf = priority_leaf(td[i], alpha, eps);
+        leaves[row] = leaf;
+        atomicMax(&largest, __float_as_int(leaf));
+    }
+    __syncthreads();
+
+    for (long long i = threadIdx.x; i < n; i += blockDim.x) {
+        const long long row = index[i];
+        if (row >= 0 && row < leaf_count) owner[row] = -1;
+    }
+    if (threadIdx.x == 0) {
+        diagnostics[D_STALE_UPDATE] += stale;
+        diagnostics[D_NONFINITE_TD] += not_finite;
+        max_leaf[0] = fmaxf(max_leaf[0], __int_as_float(largest));
+    }
+    if (n > 0) refresh_levels(leaves, nodes, leaf_count, TouchedByBatch{index, n, leaf_count});
+}
