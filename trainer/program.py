@@ -309,7 +309,7 @@ class DqnPrograms:
                     "n": shapes.batch,
                     "actions": shapes.network.actions,
                     "dueling": int(config.network.dueling),
-                    "double": int(double),
+                    "double_q": int(double),
                     "mse": int(config.learn.loss == "mse"),
                     "delta": config.learn.huber_delta,
                 },

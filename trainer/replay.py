@@ -14,21 +14,6 @@ from onegraph.kernels.common.layout import DIAGNOSTICS
 from onegraph.stages.program import Alloc, Buffer, Copy, Free, Host, HostArrays, Launch, Op, Ref, Space
 from onegraph.trainer.shapes import Shapes
 
-#: The ring's columns, the tree, and what goes with them: part of every checkpoint.
-RING = (
-    "replay_state",
-    "replay_action",
-    "replay_reward",
-    "replay_flags",
-    "replay_next_state",
-    "replay_episode",
-    "replay_generation",
-    "replay_leaves",
-    "replay_nodes",
-    "replay_max_leaf",
-)
-
-
 @dataclass(frozen=True)
 class GpuBatch:
     """Names of the device buffers that hold a sampled batch of B transitions."""
@@ -62,7 +47,7 @@ def ring_buffers(shapes: Shapes, space: Space) -> tuple[Buffer, ...]:
         buffer("episode", (n,), "i64"),
         buffer("generation", (n,), "u32"),
         buffer("leaves", (n,), "f32"),
-        buffer("nodes", (shapes.nodes,), "f64"),
+        Buffer("replay_nodes", (shapes.nodes,), "f64", space),
         Buffer("replay_owner", (n,), "i32", space, initial=lambda: np.full(n, -1, np.int32)),
         Buffer(
             "replay_max_leaf",

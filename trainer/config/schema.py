@@ -151,15 +151,17 @@ class MarketConfig(Section):
     )
     reward: Literal["log_return", "scaled_pnl"] = Field(
         "log_return",
-        description="log of the equity ratio, or the change of equity over initial_equity; "
-        "both times reward_scale",
+        description="log of the equity ratio, or the change of equity over initial_equity times "
+        "reward_scale",
     )
-    reward_scale: float = Field(1.0, gt=0.0, le=1e9, description="factor on every reward")
+    reward_scale: float = Field(
+        1.0, gt=0.0, le=1e9, description="factor on the rewards of reward = 'scaled_pnl'"
+    )
     floor_reward: float = Field(
         -10.0,
         ge=-1e9,
         le=0.0,
-        description="the reward, before reward_scale, of the step on which equity falls to 0",
+        description="the reward of the step on which equity falls to 0",
     )
     train: float = Field(
         0.6, gt=0.0, lt=1.0, description="fraction of the bars, from the first on, to train on"

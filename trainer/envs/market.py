@@ -74,7 +74,7 @@ class MarketEnvironment:
             Buffer("market_features", self.features.shape, "f32", initial=self._features),
             Buffer("market_open", (bars,), "f64", initial=lambda: self.bars.open),
             Buffer("market_close", (bars,), "f64", initial=lambda: self.bars.close),
-            Buffer("market_positions", positions.shape, "f64", initial=lambda: positions),
+            Buffer(f"{p}_positions", positions.shape, "f64", initial=lambda: positions),
         )
 
     def _features(self) -> NDArray[np.float32]:
@@ -88,7 +88,7 @@ class MarketEnvironment:
                 "features": Ref("market_features"),
                 "open": Ref("market_open"),
                 "close": Ref("market_close"),
-                "positions": Ref("market_positions"),
+                "positions": Ref(f"{p}_positions"),
                 "action": Ref(names.action),
                 "lane_f64": Ref(f"{p}_lane_f64"),
                 "lane_i64": Ref(f"{p}_lane_i64"),
@@ -117,7 +117,7 @@ class MarketEnvironment:
                 "slippage": rules.slippage,
                 "borrow_rate": rules.borrow_rate,
                 "reward_kind": int(rules.reward == "scaled_pnl"),
-                "reward_scale": rules.reward_scale,
+                "reward_scale": rules.reward_scale / rules.initial_equity,
                 "floor_reward": rules.floor_reward,
                 "seed": self.seed,
                 "trace_len": self.trace_len,

@@ -1,0 +1,102 @@
+"""Greedy evaluation of a policy, outside the step: its own lane, its own buffers, ungraphed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onegraph.kernels.env.env_market import LaneI64, TraceField
+from onegraph.stages.program import Phase, StepProgram
+from onegraph.stages.runner import Runner
+from onegraph.stages.workspace import Workspace
+from onegraph.trainer.envs.base import reset_program
+from onegraph.trainer.envs.build import MarketSetup
+from onegraph.trainer.envs.market import MarketEnvironment
+from onegraph.trainer.market import Metrics, evaluate_curve, periods_per_year
+from onegraph.trainer.program import DqnPrograms
+
+
+@dataclass(frozen=True)
+class EquityCurve:
+    """A walk through a window.
+
+    Attributes:
+        time: int64 [T], UTC ns at which each step ended.
+        equity: float64 [T + 1], the initial equity first.
+        position: float64 [T], held in each step.
+        reward: float64 [T].
+    """
+
+    time: NDArray[np.int64]
+    equity: NDArray[np.float64]
+    position: NDArray[np.float64]
+    reward: NDArray[np.float64]
+
+
+class WindowEvaluator:
+    """Walks one window of the bars: by the greedy policy, or by a fixed action."""
+
+    def __init__(
+        self,
+        programs: DqnPrograms,
+        workspace: Workspace,
+        market: MarketSetup,
+        window: slice,
+        name: str,
+    ) -> None:
+        self.workspace, self.market, self.name = workspace, market, name
+        self.window = window
+        self.environment = market.environment.over(window, name)
+        self._reset = Runner(reset_program(self.environment), workspace)
+        self._step = Runner(programs.evaluate(self.environment), workspace)
+        self._periods = periods_per_year(market.bars.time)
+
+    def curve(self) -> EquityCurve:
+        """The greedy policy's walk."""
+        return self._walk(self._reset, self._step, self.environment)
+
+    def metrics(self) -> Metrics:
+        """Figures of the greedy policy's walk."""
+        return self._figures(self.curve())
+
+    def baselines(self) -> dict[str, Metrics]:
+        """Flat, and buy-and-hold at the same costs in the same environment."""
+        rules = self.environment.rules.model_copy(update={"positions": (0.0, 1.0)})
+        found = {}
+        for label, action in (("flat", 0), ("buy and hold", 1)):
+            lane = replace(
+                self.environment, rules=rules, names=replace(self.environment.names, prefix="base")
+            )
+            reset = Runner(reset_program(lane), self.workspace)
+            step = Runner(
+                StepProgram(
+                    "baseline", "epoch", (Phase("env_step", (lane.step(),)),), lane.buffers()
+                ).pruned(),
+                self.workspace,
+            )
+            self.workspace.ensure(step.program.buffers)
+            self.workspace.write("base_action", np.full(1, action, np.int32))
+            found[label] = self._figures(self._walk(reset, step, lane))
+        return found
+
+    def _walk(self, reset: Runner, step: Runner, lane: MarketEnvironment) -> EquityCurve:
+        prefix = lane.names.prefix
+        reset.step()
+        for _ in range(lane.last - lane.first - 1):
+            step.step()
+        with self.workspace.device.ledger.within("epoch"):
+            trace = self.workspace.read(f"{prefix}_trace")[0]
+            rows = int(self.workspace.read(f"{prefix}_lane_i64")[0, LaneI64.TRACED])
+        trace = trace[:rows]
+        cursor = trace[:, TraceField.CURSOR].astype(np.int64)
+        return EquityCurve(
+            self.market.bars.time[cursor],
+            np.concatenate([[lane.rules.initial_equity], trace[:, TraceField.EQUITY]]),
+            trace[:, TraceField.POSITION].copy(),
+            trace[:, TraceField.REWARD].copy(),
+        )
+
+    def _figures(self, curve: EquityCurve) -> Metrics:
+        return evaluate_curve(curve.equity, curve.position, curve.time, periods=self._periods)
