@@ -446,9 +446,10 @@ class StepProgram:
                     ops.extend(replace(new, group=group) for new in fragment.ops)
             phases.append(replace(phase, ops=tuple(ops)))
         if found != 1:
+            known = ", ".join(sorted(self.groups())) or "none"
             raise ProgramError(
-                f"program {self.name}: group {group!r} stands in {found} phases; a stage"
-                f" replaces it in exactly one (groups here: {', '.join(sorted(self.groups())) or 'none'})"
+                f"program {self.name}: group {group!r} stands in {found} phases; a stage replaces"
+                f" it in exactly one (groups here: {known})"
             )
         buffers = dict(self.buffer)
         buffers.update((b.name, b) for b in fragment.buffers)

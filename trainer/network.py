@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ def padded_width(width: int) -> int:
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer: weight [fan_in, fan_out] and bias [fan_out] at offsets into the parameters."""
+    """A linear layer: weight [fan_in, fan_out] and bias [fan_out], by offset in the parameters."""
 
     fan_in: int
     fan_out: int
@@ -67,7 +68,7 @@ class QNetwork:
     def layers(self) -> tuple[Layer, ...]:
         widths = (self.inputs, *self.hidden, self.stride)
         layers, offset = [], 0
-        for fan_in, fan_out in zip(widths[:-1], widths[1:], strict=True):
+        for fan_in, fan_out in pairwise(widths):
             weight = offset
             bias = weight + -(-fan_in * fan_out // ALIGN) * ALIGN
             offset = bias + -(-fan_out // ALIGN) * ALIGN
@@ -81,7 +82,7 @@ class QNetwork:
         return last.bias + -(-last.fan_out // ALIGN) * ALIGN
 
     def initial(self, seed: int) -> NDArray[np.float32]:
-        """Parameters [size]: uniform within 1/sqrt(fan_in), as PyTorch's Linear; padding rows zero."""
+        """Parameters [size]: uniform within 1/sqrt(fan_in) (as PyTorch's Linear), padding zero."""
         params = np.zeros(self.size, np.float32)
         for i, layer in enumerate(self.layers):
             real = self.observation_width if i == 0 else layer.fan_in
@@ -130,7 +131,7 @@ class QNetwork:
     def backward(
         self, params: str, grads: str, inputs: str, prefix: str, rows: int, grad_head: str
     ) -> tuple[Op, ...]:
-        """Ops from `grad_head` [rows, stride] to `grads` [size], for the pass that made `prefix`."""
+        """Ops from `grad_head` [rows, stride] to `grads` [size], for the pass of `prefix`."""
         ops: list[Op] = []
         upstream = grad_head
         for i in reversed(range(len(self.layers))):
@@ -196,7 +197,7 @@ class QNetwork:
         return result
 
     def named(self, params: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-        """Weights and biases by name, in the [fan_out, fan_in] layout that PyTorch's Linear uses."""
+        """Weights and biases by name, weights [fan_out, fan_in] as PyTorch's Linear has them."""
         out: dict[str, NDArray[np.float32]] = {}
         names: Sequence[str] = [f"hidden.{i}" for i in range(len(self.hidden))] + ["head"]
         for name, layer in zip(names, self.layers, strict=True):

@@ -16,6 +16,7 @@ from onegraph.stages.program import (
     Buffer,
     Fragment,
     Launch,
+    MatmulOp,
     Memset,
     Op,
     Phase,
@@ -215,7 +216,7 @@ class DqnPrograms:
             ),
             (
                 Buffer("record", (RECORD,), "f64", "pinned"),
-                Buffer("history", (ring, RECORD), "f64"),
+                Buffer("history", (ring, RECORD), "f64", persistent=True),
                 Buffer("diagnostics", (DIAGNOSTICS,), "i64", persistent=True),
             ),
         )
@@ -460,9 +461,11 @@ class DqnPrograms:
                 environment.buffers(),
             ),
         ).pruned()
-        return program.map_ops(
-            lambda op: replace(op, module="ungraphed") if hasattr(op, "module") else op
-        )
+        return program.map_ops(_ungraphed)
+
+
+def _ungraphed(op: Op) -> Op:
+    return replace(op, module="ungraphed") if isinstance(op, (Launch, MatmulOp)) else op
 
 
 def _grouped(group: str, ops: tuple[Op, ...]) -> tuple[Op, ...]:

@@ -11,8 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from onegraph.kernels.common.layout import DIAGNOSTICS
-from onegraph.stages.program import Alloc, Buffer, Copy, Free, Host, HostArrays, Launch, Op, Ref, Space
+from onegraph.stages.program import (
+    Alloc,
+    Buffer,
+    Copy,
+    Free,
+    Host,
+    HostArrays,
+    Launch,
+    Op,
+    Ref,
+    Space,
+)
 from onegraph.trainer.shapes import Shapes
+
 
 @dataclass(frozen=True)
 class GpuBatch:
@@ -358,4 +370,3 @@ def pad_rows(shapes: Shapes, name: str) -> Op:
             "padded": shapes.padded,
         },
     )
-

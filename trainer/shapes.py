@@ -64,9 +64,7 @@ class Shapes:
             out[at : at + 4] = ScheduleKind[kind.upper()], start, end, steps
 
         put(ScheduleParam.TAU, learn.tau.kind, learn.tau.start, learn.tau.end, learn.tau.steps)
-        put(
-            ScheduleParam.BETA, "linear", replay.beta_start, replay.beta_end, replay.beta_steps
-        )
+        put(ScheduleParam.BETA, "linear", replay.beta_start, replay.beta_end, replay.beta_steps)
         epsilon = learn.epsilon
         put(
             ScheduleParam.EPSILON,

@@ -36,11 +36,21 @@ class TrainerError(RuntimeError):
 
 @dataclass
 class Progress:
-    """What the host knows of the run without asking the device."""
+    """What the host knows of the run without asking the device.
+
+    Attributes:
+        collects: vector steps so far.
+        learns: learning steps so far.
+        epoch: epochs finished.
+        best_score: the best validation score so far; ``None`` before the first.
+        epochs_without_gain: epochs since that one.
+    """
 
     collects: int = 0
     learns: int = 0
     epoch: int = 0
+    best_score: float | None = None
+    epochs_without_gain: int = 0
 
 
 class Trainer:
@@ -179,7 +189,9 @@ class Trainer:
         steps = min(steps, self.shapes.ring, self.progress.learns)
         with self.device.ledger.within("epoch"):
             ring = self.workspace.read("history")
-        rows = ring[np.arange(self.progress.learns - steps, self.progress.learns) % self.shapes.ring]
+        rows = ring[
+            np.arange(self.progress.learns - steps, self.progress.learns) % self.shapes.ring
+        ]
         return {field.name.lower(): rows[:, field] for field in RecordField}
 
     def timings(self) -> PhaseTimes:

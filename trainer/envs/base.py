@@ -56,6 +56,10 @@ class LaneNames:
         return f"{self.prefix}_episode"
 
 
+#: The lanes that training collects in.
+TRAINING_LANES = LaneNames("env")
+
+
 class Environment(Protocol):
     """A set of lanes of one environment on the device."""
 

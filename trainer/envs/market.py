@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onegraph.stages.program import Buffer, Launch, Op, Ref
 from onegraph.trainer.config.schema import MarketConfig
-from onegraph.trainer.envs.base import LaneNames, common_buffers
+from onegraph.trainer.envs.base import TRAINING_LANES, LaneNames, common_buffers
 from onegraph.trainer.market import Bars
 
 #: Position, unrealised return and bars held, beside the features.
@@ -38,11 +38,11 @@ class MarketEnvironment:
     max_steps: int = 0
     random_start: bool = True
     trace_len: int = 0
-    names: LaneNames = LaneNames("env")
+    names: LaneNames = TRAINING_LANES
 
     @property
     def observation_width(self) -> int:
-        return self.features.shape[1] + POSITION_FEATURES
+        return int(self.features.shape[1]) + POSITION_FEATURES
 
     @property
     def actions(self) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.common.layout import Flag
 from onegraph.stages.program import Buffer, Launch, Op, Ref
-from onegraph.trainer.envs.base import LaneNames, common_buffers
+from onegraph.trainer.envs.base import TRAINING_LANES, LaneNames, common_buffers
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TabularEnvironment:
     max_steps: int
     lanes: int
     seed: int
-    names: LaneNames = LaneNames("env")
+    names: LaneNames = TRAINING_LANES
 
     @property
     def observation_width(self) -> int:
@@ -42,7 +42,7 @@ class TabularEnvironment:
 
     @property
     def actions(self) -> int:
-        return self.next_state.shape[1]
+        return int(self.next_state.shape[1])
 
     def buffers(self) -> tuple[Buffer, ...]:
         """Lanes and tables."""
@@ -124,7 +124,10 @@ def _environment(
 def chain(lanes: int, seed: int, max_steps: int = 0, length: int = 5) -> TabularEnvironment:
     """`length` states in a row; right (1) from the last one ends the episode with +1."""
     moves = [
-        [(max(s - 1, 0), 0.0, False), (min(s + 1, length - 1), float(s == length - 1), s == length - 1)]
+        [
+            (max(s - 1, 0), 0.0, False),
+            (min(s + 1, length - 1), float(s == length - 1), s == length - 1),
+        ]
         for s in range(length)
     ]
     return _environment(moves, start=0, max_steps=max_steps, lanes=lanes, seed=seed)
@@ -132,11 +135,13 @@ def chain(lanes: int, seed: int, max_steps: int = 0, length: int = 5) -> Tabular
 
 def truncation_probe(lanes: int, seed: int, max_steps: int = 10) -> TabularEnvironment:
     """One state, reward 1 whatever is done, truncated every `max_steps`: Q = 1 / (1 - gamma)."""
-    return _environment([[(0, 1.0, False)] * 2], start=0, max_steps=max_steps, lanes=lanes, seed=seed)
+    return _environment(
+        [[(0, 1.0, False)] * 2], start=0, max_steps=max_steps, lanes=lanes, seed=seed
+    )
 
 
 def cliff(lanes: int, seed: int, max_steps: int = 0) -> TabularEnvironment:
-    """Gymnasium's CliffWalking-v1: 4 x 12, up, right, down, left; the cliff costs 100 and resets."""
+    """Gymnasium's CliffWalking-v1: 4 x 12 states; the cliff costs 100 and resets."""
     rows, cols, start, goal = 4, 12, 36, 47
     moves = []
     for s in range(rows * cols):

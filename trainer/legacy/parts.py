@@ -127,9 +127,7 @@ class LegacyParts:
             Buffer(BATCH.indices, (b,), "i32", "host"),
             Buffer(BATCH.generations, (b,), "u32", "host"),
         )
-        raw = tuple(
-            Buffer(r.name, r.shape, r.dtype, transient=True) for r in raw_buffers(shapes)
-        )
+        raw = tuple(Buffer(r.name, r.shape, r.dtype, transient=True) for r in raw_buffers(shapes))
         return Fragment(ops, (*host, *raw, *batch_buffers(shapes), *ring_buffers(shapes, "host")))
 
     def priorities(self) -> Fragment:
@@ -234,9 +232,7 @@ class LegacyParts:
         return Fragment(
             (
                 Copy(Ref("h_act_head"), Ref("act_head"), "dtoh"),
-                Host(
-                    "act", choose, ("h_act_head", "h_counters", "h_schedule"), ("h_act_action",)
-                ),
+                Host("act", choose, ("h_act_head", "h_counters", "h_schedule"), ("h_act_action",)),
                 Copy(Ref("env_action"), Ref("h_act_action"), "htod"),
             ),
             (
@@ -276,7 +272,7 @@ class LegacyParts:
             Buffer("h_stats", (4,), "f64", "host"),
             Buffer("h_clip", (2,), "f32", "host"),
             Buffer("record", (RECORD,), "f64", "host"),
-            Buffer("history", (ring, RECORD), "f64", "host"),
+            Buffer("history", (ring, RECORD), "f64", "host", persistent=True),
             *self.state_buffers(),
         ]
         if device_replay:
@@ -285,4 +281,3 @@ class LegacyParts:
         reads = ("h_stats", "h_clip", "h_skip", "h_counters", "h_schedule", diagnostics)
         ops.append(Host("keep_statistics", keep, reads, ("record", "history")))
         return Fragment(tuple(ops), tuple(buffers))
-

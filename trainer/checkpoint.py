@@ -1,0 +1,92 @@
+"""Checkpoints: safetensors with the config inside, written so that a crash leaves the old one."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from onegraph.stages.registry import format_set
+from onegraph.trainer.config import Config, ConfigError, config_from_json, config_to_json
+from onegraph.trainer.trainer import Progress, Trainer
+
+FORMAT = "onegraph-checkpoint-1"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is missing, damaged, or of something else."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint as read.
+
+    Attributes:
+        config: the run's config.
+        progress: where the run stood.
+        state: every persistent buffer by name.
+    """
+
+    path: Path
+    config: Config
+    progress: Progress
+    state: dict[str, NDArray[np.generic]]
+
+
+def save_checkpoint(path: Path, trainer: Trainer) -> None:
+    """Write the trainer's state to `path`, whole or not at all.
+
+    The file is written beside its place, flushed to disk, and moved there in one step.
+    """
+    metadata = {
+        "format": FORMAT,
+        "config": config_to_json(trainer.config),
+        "progress": json.dumps(asdict(trainer.progress)),
+        "stages": format_set(trainer.stages),
+        "capacity": str(trainer.shapes.capacity),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + f".partial-{os.getpid()}")
+    try:
+        save_file(trainer.state(), partial, metadata=metadata)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        CheckpointError: no such file, not a checkpoint, or cut short; with the path and what to do.
+    """
+    if path.is_dir():
+        path = path / "checkpoints" / "last.safetensors"
+    if not path.is_file():
+        raise CheckpointError(f"{path}: there is no such checkpoint; name a .safetensors file")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise CheckpointError(
+                    f"{path}: format {metadata.get('format')!r} is not {FORMAT!r}; it was not"
+                    " written by this version of onegraph train"
+                )
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        config = config_from_json(metadata["config"], str(path))
+        progress = Progress(**json.loads(metadata["progress"]))
+    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise CheckpointError(
+            f"{path}: this is no whole checkpoint ({error}); use an earlier one, or start anew"
+        ) from error
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: its config can't be used: {error}") from error
+    return Checkpoint(path, config, progress, state)

@@ -1,0 +1,20 @@
+"""The command line: ``onegraph train``, ``evaluate``, ``demo``, ``stages``, ``config``.
+
+Whatever a user can get wrong ends in one line on standard error: exit 1 for a run that can't be
+done, 2 for a command that can't be read, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns:
+        The exit code.
+    """
+    from onegraph.trainer.cli.app import run
+
+    return run(sys.argv[1:] if argv is None else argv)

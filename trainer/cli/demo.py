@@ -1,0 +1,73 @@
+"""``onegraph demo``: train on the shipped bars, then show what each stage does to a step."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onegraph.kernels.device import open_device
+from onegraph.stages.flags import choose_stages
+from onegraph.stages.registry import STAGES
+from onegraph.trainer.checkpoint import load_checkpoint
+from onegraph.trainer.cli.train import DeviceOption, print_result, read_config, run_training
+from onegraph.trainer.config import Config, load_config
+from onegraph.trainer.report import CALL_COLUMNS, call_rows
+from onegraph.trainer.trainer import Trainer
+
+#: Steps that the comparison of the stages runs at each stage.
+COMPARED_STEPS = 12
+
+
+def demo(
+    device: DeviceOption = "host",
+    run_dir: Annotated[Path, typer.Option("--run-dir", help="Folder of the run.")] = Path(
+        "runs/demo"
+    ),
+) -> None:
+    """Train on the shipped daily bars with all stages on, and compare the stages."""
+    config = read_config("demo", None, device)
+    last = run_dir / "checkpoints"
+    for old in last.glob("*.safetensors"):
+        old.unlink()
+    (run_dir / "metrics.jsonl").unlink(missing_ok=True)
+    trainer = run_training(config, choose_stages(None, config.stages), run_dir, None)
+    best = load_checkpoint(run_dir / "checkpoints" / "best.safetensors")
+    if best.progress.learns != trainer.progress.learns:
+        trainer.restore(best.state, best.progress)
+        Console().print(f"the policy that was best on validation, of epoch {best.progress.epoch}:")
+        print_result(trainer)
+    print_stage_calls(config)
+
+
+def comparison_config(config: Config) -> Config:
+    """The same run, small enough to take a few steps of at every stage."""
+    small = {"loop.start_steps": max(config.learn.batch_size, config.env.lanes)}
+    values = {"loop.epoch_steps": COMPARED_STEPS, "loop.timed_steps": 1, "device": config.device}
+    return load_config("demo", {**small, **values})
+
+
+def print_stage_calls(config: Config) -> None:
+    """Device calls of a learning step in steady state at each stage, as the ledger counted them."""
+    small = comparison_config(config)
+    table = Table(title="Device calls of one learning step, counted as it ran")
+    table.add_column("stages")
+    for column in CALL_COLUMNS:
+        table.add_column(column, justify="right")
+    table.add_column("parameters after")
+    for stage in STAGES:
+        trainer = Trainer(small, open_device(config.device), frozenset(range(1, stage.number + 1)))
+        for _ in range(-(-small.loop.start_steps // small.env.lanes)):
+            trainer.collect()
+        for _ in range(COMPARED_STEPS):
+            counts = trainer.learn()
+            trainer.collect()
+        digest = hashlib.sha256(trainer.parameters().tobytes()).hexdigest()[:12]
+        label = f"0 to {stage.number} {stage.name}" if stage.number else f"0 {stage.name}"
+        table.add_row(label, *map(str, call_rows(counts.by_kind())), digest)
+        trainer.close()
+    Console().print(table)

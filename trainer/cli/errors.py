@@ -1,0 +1,56 @@
+"""How what a user can get wrong reaches the user: one line, and an exit code."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import ParamSpec
+
+import typer
+
+from onegraph.kernels.device import DeviceError, DeviceUnavailableError
+from onegraph.stages.program import ProgramError
+from onegraph.stages.registry import StageSetError
+from onegraph.trainer.checkpoint import CheckpointError
+from onegraph.trainer.config import ConfigError
+from onegraph.trainer.loop import Interrupted
+from onegraph.trainer.market import MarketDataError
+from onegraph.trainer.trainer import TrainerError
+
+P = ParamSpec("P")
+
+#: Errors whose message is all that the user needs.
+EXPECTED = (
+    CheckpointError,
+    ConfigError,
+    DeviceError,
+    DeviceUnavailableError,
+    MarketDataError,
+    ProgramError,
+    StageSetError,
+    TrainerError,
+    OSError,
+)
+
+
+def reported(command: Callable[P, None]) -> Callable[P, None]:
+    """`command` with its expected errors printed as one line: exit 1, or 130 after Ctrl-C."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except Interrupted as stop:
+            _leave(str(stop), 130, stop)
+        except KeyboardInterrupt as stop:
+            _leave("interrupted before there was anything to save", 130, stop)
+        except EXPECTED as error:
+            _leave(f"error: {' '.join(str(error).split())}", 1, error)
+
+    return run
+
+
+def _leave(line: str, code: int, cause: BaseException) -> None:
+    print(f"onegraph: {line}", file=sys.stderr)
+    raise typer.Exit(code) from cause

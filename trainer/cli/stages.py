@@ -1,0 +1,151 @@
+"""``onegraph stages``: look at the stages and at what they do to the programs."""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onegraph.stages.flags import parse_stages
+from onegraph.stages.program import GraphLaunch, Launch, MatmulOp, Op, StepProgram
+from onegraph.stages.registry import STAGES, StageSet, apply
+from onegraph.trainer.cli.errors import reported
+from onegraph.trainer.cli.train import ConfigOption, SetOption, read_config
+from onegraph.trainer.config import Config
+from onegraph.trainer.envs.build import build_environment
+from onegraph.trainer.network import QNetwork
+from onegraph.trainer.program import DqnPrograms
+from onegraph.trainer.shapes import Shapes
+
+app = typer.Typer(
+    help="Look at the stages, and at what they do to the programs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ProgramOption = Annotated[
+    str, typer.Option("--program", help="learn, collect, or all for both.", show_default=True)
+]
+
+
+def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
+    """The programs with `stages` applied, without a device."""
+    environment, market = build_environment(config)
+    network = QNetwork(
+        environment.observation_width,
+        config.network.hidden,
+        environment.actions,
+        config.network.dueling,
+    )
+    programs = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
+    found = {p.name: apply(p, stages, programs) for p in (programs.learn(), programs.collect())}
+    if market is not None:
+        lane = market.environment.over(market.windows.validation, "validation")
+        found["evaluate"] = programs.evaluate(lane)
+    return found
+
+
+def _chosen(config: Config, stages: str, program: str) -> list[StepProgram]:
+    found = programs_at(config, parse_stages(stages))
+    if program == "all":
+        return [found["learn"], found["collect"]]
+    if program not in found:
+        raise typer.BadParameter(
+            f"{program!r} is none of {', '.join(found)}, all", param_hint="--program"
+        )
+    return [found[program]]
+
+
+@app.command("list")
+@reported
+def list_stages() -> None:
+    """The stages: number, name, what they need, and what the step is once they are on."""
+    table = Table()
+    for column in ("", "stage", "needs", "the step once it is on"):
+        table.add_column(column)
+    for stage in STAGES:
+        table.add_row(
+            str(stage.number), stage.name, ", ".join(map(str, stage.requires)), stage.summary
+        )
+    Console().print(table)
+
+
+@app.command()
+@reported
+def show(
+    stages: Annotated[str, typer.Argument(help="A number, a list, all or none.")],
+    program: ProgramOption = "learn",
+    buffers: Annotated[bool, typer.Option("--buffers", help="List the buffers too.")] = False,
+    config: ConfigOption = "demo",
+    overrides: SetOption = None,
+) -> None:
+    """Print the program as it is with these stages on."""
+    for chosen in _chosen(read_config(config, overrides, None), stages, program):
+        print(chosen.describe(buffers=buffers))
+
+
+@app.command()
+@reported
+def diff(
+    first: Annotated[str, typer.Argument(help="Stages on the left.")],
+    second: Annotated[str, typer.Argument(help="Stages on the right.")],
+    program: ProgramOption = "learn",
+    config: ConfigOption = "demo",
+    overrides: SetOption = None,
+) -> None:
+    """Print what changes in the program from one set of stages to another."""
+    settings = read_config(config, overrides, None)
+    pairs = zip(_chosen(settings, first, program), _chosen(settings, second, program), strict=True)
+    for left, right in pairs:
+        lines = difflib.unified_diff(
+            left.describe().splitlines(),
+            right.describe().splitlines(),
+            f"{left.name} at {first}",
+            f"{right.name} at {second}",
+            lineterm="",
+        )
+        print("\n".join(lines))
+
+
+def audit_rows(programs: dict[str, StepProgram]) -> list[tuple[str, str, str]]:
+    """Every kernel with its module and the places it is launched from."""
+    places: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+
+    def visit(op: Op, place: str, graph: str) -> None:
+        if isinstance(op, GraphLaunch):
+            for inner in op.body:
+                visit(inner, place, f"graph {op.name}")
+        elif isinstance(op, (Launch, MatmulOp)):
+            kernel = op.kernel if isinstance(op, Launch) else "matmul"
+            places[kernel, op.module][f"{place} ({graph or 'no graph'})"] = None
+
+    for name, program in programs.items():
+        for phase, op in program.ops():
+            visit(op, f"{name}.{phase}", "")
+    return [
+        (kernel, module, ", ".join(where)) for (kernel, module), where in sorted(places.items())
+    ]
+
+
+@app.command()
+@reported
+def audit(
+    stages: Annotated[str, typer.Argument(help="A number, a list, all or none.")] = "all",
+    config: ConfigOption = "demo",
+    overrides: SetOption = None,
+) -> None:
+    """List every kernel, the module it comes from, and where it is launched from."""
+    rows = audit_rows(programs_at(read_config(config, overrides, None), parse_stages(stages)))
+    table = Table()
+    for column in ("kernel", "module", "launched from"):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+    mixed = {k for k, m, _ in rows if m == "shared"}
+    if mixed:
+        print("shared: these stages keep one module; gpu-counters splits it")

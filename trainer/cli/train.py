@@ -1,0 +1,251 @@
+"""``onegraph train``, ``evaluate`` and ``config``."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onegraph.kernels.device import open_device
+from onegraph.stages.flags import StageChoice, choose_stages
+from onegraph.trainer.checkpoint import Checkpoint, load_checkpoint
+from onegraph.trainer.config import (
+    Config,
+    config_reference,
+    load_config,
+    parse_override,
+    shipped_configs,
+)
+from onegraph.trainer.envs.tabular import TabularEnvironment
+from onegraph.trainer.evaluation import WindowEvaluator
+from onegraph.trainer.loop import Loop, q_error, q_table
+from onegraph.trainer.market import Metrics, comparison_rows
+from onegraph.trainer.report import PhaseReport, stage_names
+from onegraph.trainer.trainer import Trainer, TrainerError
+
+#: Shown below ``onegraph train --help``: every field that a config file or ``--set`` can give.
+FIELDS_EPILOG = "\n\n".join(
+    ["Config fields (in the TOML file, or with --set field=value):"]
+    + [f"{f.name} ({f.type}, default {f.default}): {f.description}" for f in config_reference()]
+)
+
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        help=f"A TOML file, or the name of a shipped config: {', '.join(shipped_configs())}.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a config field: --set learn.gamma=0.9")
+]
+StagesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--stages",
+        help="Stages that are on: all, none, n for 0 to n, or a list (all,-phase-events). Goes"
+        " before ONEGRAPH_STAGES and the config.",
+    ),
+]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="auto, cuda or host; default: the config's")
+]
+
+
+def read_config(name: str | None, overrides: list[str] | None, device: str | None) -> Config:
+    """The config from a file and the command line."""
+    values: dict[str, object] = dict(parse_override(text) for text in overrides or ())
+    if device is not None:
+        values["device"] = device
+    return load_config(name, values)
+
+
+def train(
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    stages: StagesOption = None,
+    device: DeviceOption = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", help="Folder of the run; default: the config's.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", help="A run folder or checkpoint to go on from, with its config."),
+    ] = None,
+) -> None:
+    """Train. Ctrl-C saves the state and exits with 130; --resume goes on from it."""
+    if resume is not None:
+        if config is not None:
+            raise TrainerError(
+                f"--config {config} with --resume {resume}: a resumed run has its own config; leave"
+                " --config out, and change single fields with --set"
+            )
+        checkpoint = load_checkpoint(resume)
+        settings = resumed_config(checkpoint, overrides, device)
+        folder = run_dir or checkpoint.path.parent.parent
+    else:
+        checkpoint = None
+        settings = read_config(config, overrides, device)
+        folder = run_dir or Path(settings.run_dir)
+        refuse_used_folder(folder)
+    run_training(settings, choose_stages(stages, settings.stages), folder, checkpoint)
+
+
+def resumed_config(
+    checkpoint: Checkpoint, overrides: list[str] | None, device: str | None
+) -> Config:
+    """The checkpoint's config with what the command line changes."""
+    import json
+
+    from onegraph.trainer.config import config_from_json, config_to_json
+
+    values = json.loads(config_to_json(checkpoint.config))
+    given = dict(parse_override(text) for text in overrides or ())
+    if device is not None:
+        given["device"] = device
+    for dotted, value in given.items():
+        section = values
+        *sections, name = dotted.split(".")
+        for part in sections:
+            section = section.setdefault(part, {})
+        section[name] = value
+    return config_from_json(json.dumps(values), str(checkpoint.path))
+
+
+def refuse_used_folder(folder: Path) -> None:
+    """A new run does not write over another's checkpoints.
+
+    Raises:
+        TrainerError: the folder holds a run.
+    """
+    if (folder / "checkpoints" / "last.safetensors").exists():
+        raise TrainerError(
+            f"{folder} holds a run already; go on with it (--resume {folder}), or name another"
+            " folder (--run-dir)"
+        )
+
+
+def run_training(
+    config: Config, choice: StageChoice, folder: Path, checkpoint: Checkpoint | None
+) -> Trainer:
+    """Train to the end, with the summary that a user sees; gives the trainer back."""
+    console = Console(stderr=True, soft_wrap=True)
+    device = open_device(config.device)
+    trainer = Trainer(config, device, choice.stages, say=console.print)
+    if checkpoint is not None:
+        trainer.restore(checkpoint.state, checkpoint.progress)
+    where = f"from {checkpoint.path}, " if checkpoint is not None else ""
+    console.print(
+        f"{where}device {device.kind} ({device.name}), stages {stage_names(choice.stages)}"
+        f" (by {choice.source}), run folder {folder}",
+        highlight=False,
+    )
+    with stop_on_signal() as asked:
+        loop = Loop(trainer, folder, stop=asked)
+        epochs = loop.run()
+    if epochs and epochs[-1].phases is not None:
+        print_phases(epochs[-1].phases)
+    print_result(trainer)
+    Console().print(f"checkpoints: {loop.last_checkpoint} and {loop.best_checkpoint.name}")
+    return trainer
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[Any]:
+    """Gives a function that says whether Ctrl-C or SIGTERM came; the second Ctrl-C is immediate."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def print_phases(report: PhaseReport) -> None:
+    """The phase table of the last epoch."""
+    table = Table(title="Learning step by phase (device time)")
+    for column in ("phase", "last, ms", f"mean of {report.timed_steps}, ms"):
+        table.add_column(column, justify="left" if column == "phase" else "right")
+    for name, mean in report.mean.items():
+        table.add_row(name, f"{report.last[name]:.4f}", f"{mean:.4f}")
+    console = Console()
+    console.print(table)
+    console.print(report.diagnosis, highlight=False)
+
+
+def print_result(trainer: Trainer, window: str = "test") -> None:
+    """Test-window figures beside the baselines, or the action values of a tabular environment."""
+    if trainer.market is not None:
+        evaluator = WindowEvaluator(
+            trainer.programs,
+            trainer.workspace,
+            trainer.market,
+            getattr(trainer.market.windows, window),
+            window,
+        )
+        print_metrics({"policy": evaluator.metrics(), **evaluator.baselines()}, window)
+    elif isinstance(trainer.environment, TabularEnvironment):
+        exact = trainer.environment.optimal_q(trainer.config.learn.gamma)
+        table = Table(title="Action values")
+        for column in ("state", "learned", "exact"):
+            table.add_column(column)
+        with np.printoptions(precision=5, suppress=True):
+            for state, row in enumerate(q_table(trainer, trainer.environment)):
+                table.add_row(str(state), str(row), str(exact[state]))
+        Console().print(table)
+        Console().print(f"largest error: {q_error(trainer, trainer.environment):.3g}")
+
+
+def print_metrics(figures: dict[str, Metrics], window: str) -> None:
+    """The comparison table of a window."""
+    header, *rows = comparison_rows(figures)
+    table = Table(title=f"Greedy policy on the {window} window")
+    for i, column in enumerate(header):
+        table.add_column(column, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def evaluate(
+    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a checkpoint file.")],
+    device: DeviceOption = None,
+    window: Annotated[
+        str, typer.Option("--window", help="train, validation or test (markets).")
+    ] = "test",
+    overrides: SetOption = None,
+) -> None:
+    """Run the greedy policy of a checkpoint and print its figures beside the baselines."""
+    if window not in ("train", "validation", "test"):
+        raise TrainerError(f"--window {window!r}: choose train, validation or test")
+    loaded = load_checkpoint(checkpoint)
+    config = resumed_config(loaded, overrides, device)
+    trainer = Trainer(config, open_device(config.device), frozenset(range(1, 7)))
+    trainer.restore(loaded.state, loaded.progress)
+    Console(stderr=True, soft_wrap=True).print(
+        f"{loaded.path}: {loaded.progress.learns:,} learning steps", highlight=False
+    )
+    print_result(trainer, window)
+
+
+def show_config(config: ConfigOption = None, overrides: SetOption = None) -> None:
+    """Print the config as it resolves, as TOML; every field with its value."""
+    from onegraph.trainer.config import config_to_toml
+
+    print(config_to_toml(read_config(config, overrides, None)))

@@ -1,0 +1,271 @@
+"""The training loop: collect, learn, and once an epoch look at what happened."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onegraph.stages.registry import format_set
+from onegraph.trainer.checkpoint import save_checkpoint
+from onegraph.trainer.config import config_to_toml
+from onegraph.trainer.envs.tabular import TabularEnvironment
+from onegraph.trainer.evaluation import WindowEvaluator
+from onegraph.trainer.market import Metrics
+from onegraph.trainer.progress import ProgressDisplay
+from onegraph.trainer.report import PhaseReport, phase_report
+from onegraph.trainer.trainer import Trainer
+
+#: How often the display looks at the published record.
+DISPLAY_EVERY = 64
+
+
+class Interrupted(Exception):
+    """The run was asked to stop, and stopped with its state saved."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__(f"interrupted; the state is in {checkpoint}")
+        self.checkpoint = checkpoint
+
+
+@dataclass
+class EpochSummary:
+    """An epoch in numbers; a line of ``metrics.jsonl``.
+
+    Attributes:
+        step_ms: wall milliseconds of the epoch's last learning step, from an idle device until it
+            is idle again.
+        seconds: wall seconds of the epoch, collecting and evaluation included.
+    """
+
+    epoch: int
+    learn_steps: int
+    env_steps: int
+    seconds: float
+    step_ms: float
+    loss: float
+    grad_norm: float
+    td_mean: float
+    q_mean: float
+    learning_rate: float
+    epsilon: float
+    skipped: int
+    nonfinite_td: int
+    invalid_rows: int
+    phases: PhaseReport | None = None
+    validation: Metrics | None = None
+    score: float | None = None
+    extra: dict[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self), allow_nan=True)
+
+    def line(self) -> str:
+        """A line for the log."""
+        parts = [
+            f"epoch {self.epoch}",
+            f"{self.env_steps:,} env steps",
+            f"loss {self.loss:.4g}",
+            f"Q {self.q_mean:.4g}",
+            f"step_ms {self.step_ms:.3f}",
+            f"{self.seconds:.1f} s",
+        ]
+        if self.score is not None:
+            parts.append(f"score {self.score:.4g}")
+        if self.skipped:
+            parts.append(f"{self.skipped} skipped")
+        return " · ".join(parts)
+
+
+class Loop:
+    """Trains for the configured number of env steps, from wherever the trainer stands.
+
+    Args:
+        run_dir: where ``config.toml``, ``metrics.jsonl`` and ``checkpoints/`` go.
+        stop: asked between steps; when it says yes the state is saved and `Interrupted` raised.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        run_dir: Path,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.trainer, self.run_dir, self.stop = trainer, run_dir, stop
+        self.config = trainer.config
+        self.epochs: list[EpochSummary] = []
+        self.display: ProgressDisplay | None = None
+        self._validation: WindowEvaluator | None = None
+        if trainer.market is not None:
+            self._validation = WindowEvaluator(
+                trainer.programs,
+                trainer.workspace,
+                trainer.market,
+                trainer.market.windows.validation,
+                "validation",
+            )
+
+    # ---------------------------------------------------------------- files
+
+    @property
+    def last_checkpoint(self) -> Path:
+        """The newest state, to resume from."""
+        return self.run_dir / "checkpoints" / "last.safetensors"
+
+    @property
+    def best_checkpoint(self) -> Path:
+        """The state with the best validation score."""
+        return self.run_dir / "checkpoints" / "best.safetensors"
+
+    def _save(self, path: Path) -> None:
+        save_checkpoint(path, self.trainer)
+
+    def _write_config(self) -> None:
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        (self.run_dir / "config.toml").write_text(config_to_toml(self.config))
+
+    # ---------------------------------------------------------------- the loop
+
+    def run(self) -> list[EpochSummary]:
+        """Train to the end.
+
+        Raises:
+            Interrupted: after saving, when `stop` said so.
+        """
+        self._write_config()
+        total = self.config.loop.total_env_steps
+        with ProgressDisplay(total, f"stages {format_set(self.trainer.stages)}") as display:
+            self.display = display
+            try:
+                while self.trainer.env_steps < total and not self._stale():
+                    self._epoch(total)
+            finally:
+                self.display = None
+        self._save(self.last_checkpoint)
+        if not self.best_checkpoint.exists():
+            self._save(self.best_checkpoint)
+        return self.epochs
+
+    def _stale(self) -> bool:
+        patience = self.config.loop.early_stop_epochs
+        return bool(patience) and self.trainer.progress.epochs_without_gain >= patience
+
+    def _epoch(self, total: int) -> None:
+        trainer, loop = self.trainer, self.config.loop
+        started = time.perf_counter()
+        # A run that is resumed within an epoch goes on to the end of that epoch.
+        begin = trainer.progress.learns // loop.epoch_steps * loop.epoch_steps
+        goal = begin + loop.epoch_steps
+        stamp, step_ms = 0, 0.0
+        while trainer.progress.learns < goal and trainer.env_steps < total:
+            self._check_stop()
+            for _ in range(loop.learn_every):
+                trainer.collect()
+            if trainer.rows < loop.start_steps:
+                self._show("filling the replay")
+                continue
+            round_end = min(trainer.progress.learns + loop.learns_per_collect, goal)
+            ends = round_end == goal or trainer.env_steps >= total
+            while (step := trainer.progress.learns) < round_end:
+                if ends and step == round_end - 1:
+                    step_ms = self._measured_step()
+                else:
+                    trainer.learn(timed=self._is_timed(step % loop.epoch_steps))
+            if trainer.progress.learns % DISPLAY_EVERY == 0:
+                record = trainer.latest(after=stamp)
+                stamp = record.step if record is not None else stamp
+                self._show(f"epoch {trainer.progress.epoch}, learn step {stamp:,}")
+        if trainer.progress.learns > begin:
+            self._finish_epoch(trainer.progress.learns - begin, step_ms, started)
+
+    def _is_timed(self, position: int) -> bool:
+        """K steps of the epoch, evenly spread; the last one is timed by `_measured_step`."""
+        count, steps = self.config.loop.timed_steps, self.config.loop.epoch_steps
+        return (position + 1) * count // steps > position * count // steps
+
+    def _measured_step(self) -> float:
+        """The epoch's last learning step, from an idle device to an idle device, in ms."""
+        self.trainer.wait()
+        before = time.perf_counter()
+        self.trainer.learn(timed=self.config.loop.timed_steps > 0)
+        self.trainer.wait()
+        return (time.perf_counter() - before) * 1e3
+
+    def _check_stop(self) -> None:
+        if self.stop():
+            self._save(self.last_checkpoint)
+            raise Interrupted(self.last_checkpoint)
+
+    def _show(self, note: str) -> None:
+        if self.display is not None:
+            self.display.update(self.trainer.env_steps, note)
+
+    def _finish_epoch(self, steps: int, step_ms: float, started: float) -> None:
+        trainer = self.trainer
+        history = trainer.history(steps)
+        report = phase_report(trainer.timings(), step_ms)
+        trainer.progress.epoch += 1
+        summary = EpochSummary(
+            epoch=trainer.progress.epoch,
+            learn_steps=trainer.progress.learns,
+            env_steps=trainer.env_steps,
+            seconds=0.0,
+            step_ms=step_ms,
+            loss=float(np.mean(history["loss"])),
+            grad_norm=float(np.mean(history["grad_norm"])),
+            td_mean=float(np.mean(history["td_mean"])),
+            q_mean=float(np.mean(history["q_mean"])),
+            learning_rate=float(history["learning_rate"][-1]),
+            epsilon=float(history["epsilon"][-1]),
+            skipped=int(history["skipped"][-1]),
+            nonfinite_td=int(history["nonfinite_td"][-1]),
+            invalid_rows=int(history["invalid_row"][-1]),
+            phases=report,
+        )
+        self._score(summary)
+        summary.seconds = time.perf_counter() - started
+        self.epochs.append(summary)
+        with (self.run_dir / "metrics.jsonl").open("a") as file:
+            file.write(summary.as_json() + "\n")
+        if self.display is not None:
+            self.display.say(summary.line())
+        every = self.config.loop.checkpoint_every
+        if every and trainer.progress.epoch % every == 0:
+            self._save(self.last_checkpoint)
+
+    def _score(self, summary: EpochSummary) -> None:
+        """Evaluate, and keep the state if it is the best so far."""
+        if self._validation is not None:
+            summary.validation = self._validation.metrics()
+            summary.score = summary.validation.sharpe
+        elif isinstance(self.trainer.environment, TabularEnvironment):
+            error = q_error(self.trainer, self.trainer.environment)
+            summary.extra["max_q_error"] = error
+            summary.score = -error
+        if summary.score is None:
+            return
+        progress, least = self.trainer.progress, self.config.loop.early_stop_min_delta
+        if progress.best_score is None or summary.score > progress.best_score + least:
+            progress.best_score, progress.epochs_without_gain = summary.score, 0
+            self._save(self.best_checkpoint)
+        else:
+            progress.epochs_without_gain += 1
+
+
+def q_table(trainer: Trainer, environment: TabularEnvironment) -> np.ndarray[Any, Any]:
+    """The learned action values [S, A] of a tabular environment."""
+    observations = np.eye(environment.observation_width, dtype=np.float32)
+    return trainer.network.q_values(trainer.parameters(), observations)
+
+
+def q_error(trainer: Trainer, environment: TabularEnvironment) -> float:
+    """The largest difference from the exact action values, over states that can be visited."""
+    exact = environment.optimal_q(trainer.config.learn.gamma)
+    return float(np.abs(q_table(trainer, environment) - exact).max())
