@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite("replay.contract")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cuda() -> Iterator[Device]:
     """A `CudaDevice`; the test is skipped where there is none."""
     try:

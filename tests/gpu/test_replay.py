@@ -46,7 +46,12 @@ def poison(n: int, dtype: str) -> Array:
 
 def on(device: Device, kernel: str, args: Args, max_blocks: int) -> dict[str, Array]:
     """Launch once; what every array that the kernel may write holds afterwards."""
-    uploaded = {k: device.upload(v, k) if isinstance(v, np.ndarray) else v for k, v in args.items()}
+    uploaded: Args = {}
+    for name, value in args.items():
+        if isinstance(value, np.ndarray):
+            # A device has no arrays of nothing: what is empty gets an element that must not count.
+            value = device.upload(value if value.size else np.ones(1, value.dtype), name)
+        uploaded[name] = value
     device.run(kernel, max_blocks=max_blocks, **uploaded)
     written = [p.name for p in find(kernel).params if p.access in ("out", "inout")]
     return {name: uploaded[name].to_host_checkpoint() for name in written}
