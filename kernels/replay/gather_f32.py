@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onegraph.kernels.catalogue import kernel
-from onegraph.kernels.replay.tree import F32
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from onegraph.kernels.replay.tree import F32
 
 
 @kernel(work="n", src="in f32", index="in i32", dst="out f32", n="i32", rows="i64")

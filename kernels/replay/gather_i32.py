@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 @kernel(work="n", src="in i32", index="in i32", dst="out i32", n="i32", rows="i64")
-def gather_i32(src: NDArray[np.int32], index: NDArray[np.int32], dst: NDArray[np.int32], n: int, rows: int) -> None:
+def gather_i32(
+    src: NDArray[np.int32], index: NDArray[np.int32], dst: NDArray[np.int32], n: int, rows: int
+) -> None:
     """`src` [rows], `index` [n] to `dst` [n]."""
     taken = index[:n]
     inside = (taken >= 0) & (taken < rows)

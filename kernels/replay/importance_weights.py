@@ -14,10 +14,11 @@ import numpy as np
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.common.detmath import pow64
 from onegraph.kernels.common.layout import Counter, Schedule
-from onegraph.kernels.replay.tree import F32, F64, I64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from onegraph.kernels.replay.tree import F32, F64, I64
 
 
 @kernel(

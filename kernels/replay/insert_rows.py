@@ -18,10 +18,11 @@ import numpy as np
 
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.common.layout import Counter, Diagnostic, Flag
-from onegraph.kernels.replay.tree import F32, I64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from onegraph.kernels.replay.tree import F32, I64
 
 
 @kernel(

@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from onegraph.kernels.catalogue import kernel
-from onegraph.kernels.replay.tree import F32
+
+if TYPE_CHECKING:
+    from onegraph.kernels.replay.tree import F32
 
 
 @kernel(

@@ -7,12 +7,16 @@ Stratified (Schaul et al. 2016, appendix B.2.1): ``(i + u_i) * total / n``, one 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.common.layout import Counter, StreamTag
 from onegraph.kernels.common.philox import philox_uniform
-from onegraph.kernels.replay.tree import F64, I64
+
+if TYPE_CHECKING:
+    from onegraph.kernels.replay.tree import F64, I64
 
 
 @kernel(

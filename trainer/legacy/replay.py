@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onegraph.kernels.common.layout import DIAGNOSTICS, Counter, Diagnostic, Flag
+from onegraph.kernels.common.layout import DIAGNOSTICS, Counter, Diagnostic
 from onegraph.kernels.replay import tree
 from onegraph.kernels.replay.gather_rows import gather_rows
 from onegraph.kernels.replay.importance_weights import importance_weights
@@ -59,6 +59,7 @@ class ReplaySpec:
 
     @property
     def capacity(self) -> int:
+        """Rows, N."""
         return self.lanes * self.slots
 
 
@@ -89,6 +90,7 @@ class HostBatch:
 
     @property
     def batch_size(self) -> int:
+        """Rows, B."""
         return int(self.indices.size)
 
 
@@ -193,10 +195,7 @@ class PrioritizedHostReplay:
     ) -> None:
         """Write a transition of every lane at ``counters[HEAD]``; `advance_head` comes after.
 
-        Args:
-            obs, next_obs: [E, Sp].
-            action, reward, flags, episode: [E].
-            counters: [16].
+        `obs` and `next_obs` are [E, Sp], the other columns [E], `counters` [16].
         """
         head = int(counters[Counter.HEAD])
         insert_rows(
@@ -343,8 +342,17 @@ class PrioritizedHostReplay:
         self._touch_updated(indices, generations, td)
 
     def _touch_updated(self, indices: I32, generations: U32, td: F32) -> None:
-        written = (self.generation[indices] == generations) & np.isfinite(td)
+        written = self._fresh(indices, generations) & np.isfinite(td)
         self.staleness.touch(indices[written], self._step)
+
+    def _inside(self, indices: I32) -> NDArray[np.bool_]:
+        inside: NDArray[np.bool_] = (indices >= 0) & (indices < self.spec.capacity)
+        return inside
+
+    def _fresh(self, indices: I32, generations: U32) -> NDArray[np.bool_]:
+        inside = self._inside(indices)
+        fresh: NDArray[np.bool_] = self.generation[np.where(inside, indices, 0)] == generations
+        return inside & fresh
 
 
 class UniformHostReplay(PrioritizedHostReplay):
@@ -364,17 +372,26 @@ class UniformHostReplay(PrioritizedHostReplay):
             raise ValueError(message)
         super().__init__(spec, arrays)
         self._valid: I64 | None = None
-        self._holes = int(np.count_nonzero(self.leaves[: self._size] == 0.0))
+        # A hole is a row that was written but may not be drawn.
+        written = np.arange(spec.capacity) < self._size
+        holes = (written & (self.leaves == 0.0)).reshape(spec.slots, spec.lanes)
+        self._holes_of_slot: I64 = np.count_nonzero(holes, axis=1)
+        self._holes = int(self._holes_of_slot.sum())
 
     @property
     def total(self) -> F64:
+        """The number of rows that may be drawn, float64 [1]."""
         return np.array([self._size - self._holes], np.float64)
 
     def _leaves_written(self, rows: I64) -> None:
         self._valid = None
-        self._holes = int(np.count_nonzero(self.flags[: self._size] & Flag.INVALID))
+        slot = rows[0] // self.spec.lanes
+        holes = int(np.count_nonzero(self.leaves[rows] == 0.0))
+        self._holes += holes - int(self._holes_of_slot[slot])
+        self._holes_of_slot[slot] = holes
 
     def locate(self, thresholds: F64) -> I32:
+        """The valid row whose rank is the floor of each threshold."""
         at = np.nan_to_num(thresholds, nan=0.0, posinf=np.inf, neginf=-np.inf)
         rank = np.clip(np.floor(at), 0, max(self._size - self._holes - 1, 0)).astype(np.int32)
         if self._holes in (0, self._size):
@@ -385,8 +402,9 @@ class UniformHostReplay(PrioritizedHostReplay):
 
     def update(self, indices: I32, generations: U32, td: F32) -> None:
         """Count what a prioritized replay would; every priority stays 1."""
-        fresh = self.generation[indices] == generations
-        self.diagnostics[Diagnostic.STALE_UPDATE] += np.count_nonzero(~fresh)
+        fresh = self._fresh(indices, generations)
+        stale = self._inside(indices) & ~fresh
+        self.diagnostics[Diagnostic.STALE_UPDATE] += np.count_nonzero(stale)
         self.diagnostics[Diagnostic.NONFINITE_TD] += np.count_nonzero(fresh & ~np.isfinite(td))
         self._touch_updated(indices, generations, td)
 
