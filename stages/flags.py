@@ -12,15 +12,15 @@ from onegraph.stages.registry import ALL, NONE, STAGES, StageSet, StageSetError,
 ENVIRONMENT = "ONEGRAPH_STAGES"
 
 
-def _number(token: str) -> int:
+def _number(word: str) -> int:
     for stage in STAGES:
-        if token in (stage.name, str(stage.number)):
+        if word in (stage.name, str(stage.number)):
             return stage.number
     names = [s.name for s in STAGES]
-    near = get_close_matches(token, names, n=1)
+    near = get_close_matches(word, names, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise StageSetError(
-        f"stage {token!r} is unknown; {hint}use all, none, or of:"
+        f"stage {word!r} is unknown; {hint}use all, none, or of:"
         f" {', '.join(f'{s.number} {s.name}' for s in STAGES)}"
     )
 
@@ -34,25 +34,25 @@ def parse_stages(text: str) -> StageSet:
     Raises:
         StageSetError: an unknown stage, a contradiction, or a set that lacks what it requires.
     """
-    tokens = [t.strip().lower() for t in text.split(",") if t.strip()]
-    if not tokens:
+    words = [t.strip().lower() for t in text.split(",") if t.strip()]
+    if not words:
         raise StageSetError(f"stages {text!r} names no stage; use all, none, a number or a list")
-    if len(tokens) == 1 and tokens[0].isdigit():
-        return require_valid(frozenset(range(1, _number(tokens[0]) + 1)))
+    if len(words) == 1 and words[0].isdigit():
+        return require_valid(frozenset(range(1, _number(words[0]) + 1)))
     chosen: set[int] = set()
     removed: set[int] = set()
-    for position, token in enumerate(tokens):
-        if token in ("all", "none"):
+    for position, word in enumerate(words):
+        if word in ("all", "none"):
             if position:
-                raise StageSetError(f"stages {text!r}: {token!r} can only stand first in a list")
-            chosen = set(ALL if token == "all" else NONE)
-        elif token.startswith("-"):
-            number = _number(token[1:])
+                raise StageSetError(f"stages {text!r}: {word!r} can only stand first in a list")
+            chosen = set(ALL if word == "all" else NONE)
+        elif word.startswith("-"):
+            number = _number(word[1:])
             if number == 0:
                 raise StageSetError(f"stages {text!r}: stage 0 is where every set starts")
             removed.add(number)
         else:
-            chosen.add(_number(token))
+            chosen.add(_number(word))
     if absent := removed - chosen:
         names = ", ".join(STAGES[n].name for n in sorted(absent))
         raise StageSetError(f"stages {text!r} takes away {names}, which is not on")

@@ -44,7 +44,7 @@ def log64(x: ArrayLike) -> F64:
 
 
 def exp64(x: ArrayLike) -> F64:
-    """e to the `x`; 0 below -745.2, ``inf`` above 709.79."""
+    """E to the `x`; 0 below -745.2, ``inf`` above 709.79."""
     x = np.asarray(x, np.float64)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         bounded = np.where(np.isnan(x), 0.0, np.minimum(np.maximum(x, -746.0), 710.0))

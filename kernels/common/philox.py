@@ -47,7 +47,8 @@ def philox_uniform(
 
     Args:
         seed: 64 bits, the key.
-        position, step: counter words 0 and 1 (uint32, broadcast).
+        position: counter word 0 (uint32, broadcast with `step`).
+        step: counter word 1.
         tag: counter word 2, one for each use (`layout.StreamTag`).
 
     Returns:
