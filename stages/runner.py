@@ -242,8 +242,12 @@ class Runner:
         ]
         self._bound = self.workspace.generation
 
-    def bind(self, op: Op) -> Action:
-        """The call that does `op` on the workspace's present arrays."""
+    def bind(self, op: Op, *, late: bool = False) -> Action:
+        """The call that does `op` on the workspace's present arrays.
+
+        What touches a transient buffer is bound each time it is done (`late`), because the buffer
+        is another array in each step.
+        """
         device, space = self.device, self.workspace
         match op:
             case GraphLaunch():
@@ -252,8 +256,8 @@ class Runner:
                 return graph
             case RecordEvent():
                 return partial(self._record, op.index)
-            case Launch() if self._moves(op):
-                return partial(self._launch_now, op)
+            case Launch() | MatmulOp() | Memset() | Copy() if self._moves(op) and not late:
+                return partial(self._bind_and_do, op)
             case Launch():
                 return partial(
                     device.launch, device.prepare(op.kernel, self._args(op), module=op.module)
@@ -288,22 +292,16 @@ class Runner:
             for name, value in op.args.items()
         }
 
-    def _launch_now(self, op: Launch) -> None:
-        self.device.launch(self.device.prepare(op.kernel, self._args(op), module=op.module))
+    def _bind_and_do(self, op: Op) -> None:
+        self.bind(op, late=True)()
 
     def _bind_copy(self, op: Copy) -> Action:
         if op.direction == "dtoh":
             return partial(self._copy_dtoh, op)
         if op.direction == "htod":
             return partial(self._copy_htod, op)
-        if self._moves(op):
-            return partial(self._copy_dtod, op)
         space = self.workspace
         return partial(self.device.copy_dtod, space.resolve(op.dst), space.resolve(op.src))
-
-    def _copy_dtod(self, op: Copy) -> None:
-        space = self.workspace
-        self.device.copy_dtod(space.resolve(op.dst), space.resolve(op.src))
 
     def _copy_dtoh(self, op: Copy) -> None:
         target = self.workspace.host[op.dst.buffer].reshape(-1)
