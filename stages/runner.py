@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
 
 from onegraph.kernels.device.base import (
     DeviceArray,
@@ -277,7 +280,7 @@ class Runner:
             case Free():
                 return partial(self._free, op.buffer)
             case Host():
-                return partial(self._host, op)
+                return partial(self._host, op, self._host_arrays(op))
             case Sync():
                 return device.synchronize
         raise ProgramError(f"program {self.program.name}: the runner has no way to do {op!r}")
@@ -326,9 +329,18 @@ class Runner:
     def _free(self, name: str) -> None:
         self.device.free(self.workspace.arrays.pop(name))
 
-    def _host(self, op: Host) -> None:
+    def _host_arrays(self, op: Host) -> dict[str, NDArray[Any]]:
+        """The arrays that `op` names, and those that it only reads not writable."""
+        arrays = {name: self.workspace.host[name] for name in op.writes_to}
+        for name in op.reads_from:
+            if name not in arrays:
+                arrays[name] = self.workspace.host[name].view()
+                arrays[name].flags.writeable = False
+        return arrays
+
+    def _host(self, op: Host, arrays: dict[str, NDArray[Any]]) -> None:
         self.device.host_op(op.name)
-        op.run(self.workspace.host)
+        op.run(arrays)
 
     def _record(self, index: int) -> None:
         if self.timing:
