@@ -49,6 +49,18 @@ class Buffer:
     def size(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
 
+    def same_memory(self, other: Buffer) -> bool:
+        """Whether one array can serve both declarations."""
+
+        def memory(b: Buffer) -> tuple[object, ...]:
+            return b.shape, b.dtype, b.space, b.transient
+
+        return memory(self) == memory(other)
+
+    @property
+    def declaration(self) -> str:
+        return f"{self}{', persistent' if self.persistent else ''}"
+
     def __str__(self) -> str:
         marks: list[str] = [self.space] if self.space != "device" else []
         marks += ["transient"] if self.transient else []
@@ -501,8 +513,12 @@ def merge_buffers(*groups: Iterable[Buffer]) -> tuple[Buffer, ...]:
     merged: dict[str, Buffer] = {}
     for group in groups:
         for buffer in group:
-            if merged.setdefault(buffer.name, buffer) != buffer:
+            known = merged.setdefault(buffer.name, buffer)
+            if known != buffer:
                 raise ProgramError(
-                    f"buffer {buffer.name!r} is declared as {merged[buffer.name]} and as {buffer}"
+                    f"buffer {buffer.name!r} is declared as {known.declaration}"
+                    f" and as {buffer.declaration}"
                 )
+            if known.initial is None:
+                merged[buffer.name] = buffer
     return tuple(merged.values())
