@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.device.base import (
     DeviceArray,
+    DeviceError,
     DeviceEvent,
     Graph,
     GraphExec,
@@ -58,9 +60,7 @@ class _BoundGraph:
     def __call__(self) -> None:
         if self.plain is None:
             self._warm_up()
-        elif self.op.events and self.runner.timing:
-            if self.timed is None:
-                self.timed = self._instantiate(with_events=True)
+        elif self.timed is not None and self.runner.timing:
             events = [
                 self.runner.event(e.index) for e in self.op.body if isinstance(e, RecordEvent)
             ]
@@ -73,8 +73,14 @@ class _BoundGraph:
         with self.device.warm_up():
             for action in self._eager(self.op):
                 action()
-        self._items = self._capture()
-        self.plain = self._instantiate(with_events=False)
+        try:
+            self._capture()
+            self.plain = self._instantiate(with_events=False)
+            if self.op.events and self.runner.keeps_times:
+                self.timed = self._instantiate(with_events=True)
+        except BaseException:
+            self.release()
+            raise
 
     def _eager(self, op: GraphLaunch) -> list[Action]:
         actions: list[Action] = []
@@ -89,9 +95,9 @@ class _BoundGraph:
     def _enter(self, phase: str) -> None:
         self.device.ledger.phase = phase
 
-    def _capture(self) -> list[Graph | RecordEvent]:
+    def _capture(self) -> None:
         """The body as graphs, one for each child and each run of loose ops, and events between."""
-        items: list[Graph | RecordEvent] = []
+        items = self._items
         loose: list[Op] = []
 
         def flush() -> None:
@@ -109,7 +115,6 @@ class _BoundGraph:
             else:
                 loose.append(op)
         flush()
-        return items
 
     def _captured(self, name: str, ops: Sequence[Op]) -> Graph:
         if nested := [op.label for op in ops if isinstance(op, GraphLaunch)]:
@@ -133,7 +138,12 @@ class _BoundGraph:
             elif with_events:
                 items.append(self.runner.event(item.index))
         label = f"{self.op.name}{' timed' if with_events else ''}"
-        return self.device.instantiate(self.device.compose(label, items))
+        composed = self.device.compose(label, items)
+        try:
+            return self.device.instantiate(composed)
+        except BaseException:
+            composed.close()
+            raise
 
     def nodes(self) -> int:
         """Nodes of the plain form; 0 before the capture."""
@@ -185,9 +195,11 @@ class Runner:
         """
         if self._bound != self.workspace.generation:
             self._bind_all()
-        self.timing = timed and bool(self._event_sets)
+        self.timing = timed and self.keeps_times
         if self.timing:
             self._set = (self._set + 1) % len(self._event_sets)
+            # Its events are about to be recorded again, also if this step fails half way.
+            self._timed_steps = [s for s in self._timed_steps if s[1] != self._set]
         ledger = self.device.ledger
         ledger.begin(self.program.scope, self.index)
         try:
@@ -196,11 +208,13 @@ class Runner:
                     continue
                 ledger.phase, ledger.op = phase, label
                 action()
+        except BaseException:
+            self._free_transients()
+            raise
         finally:
             counts = ledger.end()
         if self.timing:
-            kept = [s for s in self._timed_steps if s[1] != self._set]
-            self._timed_steps = [*kept, (self.index, self._set)]
+            self._timed_steps.append((self.index, self._set))
         self.index += 1
         return counts
 
@@ -218,6 +232,11 @@ class Runner:
         steps = tuple(step for step, _ in self._timed_steps)
         self._timed_steps = []
         return PhaseTimes(steps, {name: tuple(values) for name, values in phases.items()})
+
+    @property
+    def keeps_times(self) -> bool:
+        """Whether a step can be timed: the program has boundary events, and there are sets."""
+        return bool(self._event_sets)
 
     def graph_nodes(self) -> dict[str, int]:
         """Nodes of each captured graph by name; empty before capture."""
@@ -328,6 +347,13 @@ class Runner:
 
     def _free(self, name: str) -> None:
         self.device.free(self.workspace.arrays.pop(name))
+
+    def _free_transients(self) -> None:
+        """Free what a step that failed had allocated, or the next one would leak it."""
+        for buffer in self.program.buffers:
+            if buffer.transient and buffer.name in self.workspace.arrays:
+                with suppress(DeviceError):  # the error that ended the step is the one to show
+                    self._free(buffer.name)
 
     def _host_arrays(self, op: Host) -> dict[str, NDArray[Any]]:
         """The arrays that `op` names, and those that it only reads not writable."""
