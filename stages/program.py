@@ -416,6 +416,8 @@ class StepProgram:
         names = [b.name for b in self.buffers]
         if twice := [n for n, count in Counter(names).items() if count > 1]:
             raise ProgramError(f"program {self.name}: buffer {twice[0]!r} is declared twice")
+        if twice := [n for n, count in Counter(p.name for p in self.phases).items() if count > 1]:
+            raise ProgramError(f"program {self.name}: phase {twice[0]!r} is declared twice")
         known = set(names)
         for phase in self.phases:
             for op in phase.ops:
@@ -435,14 +437,27 @@ class StepProgram:
             for op in phase.ops:
                 yield phase.name, op
 
+    def all_ops(self) -> Iterator[tuple[str, Op, int]]:
+        """Every op with its phase and how many graphs it stands in, graph bodies opened."""
+
+        def visit(phase: str, op: Op, depth: int) -> Iterator[tuple[str, Op, int]]:
+            yield phase, op, depth
+            if isinstance(op, GraphLaunch):
+                for inner in op.body:
+                    name = inner.name if isinstance(inner, GraphLaunch) else phase
+                    yield from visit(name, inner, depth + 1)
+
+        for phase, op in self.ops():
+            yield from visit(phase, op, 0)
+
     def groups(self) -> frozenset[str]:
         """The groups that a stage could replace."""
         return frozenset(op.group for _, op in self.ops() if op.group)
 
     def replace_group(self, group: str, fragment: Fragment) -> StepProgram:
-        """The program with every run of ops of `group` replaced by the fragment's, in its phase.
+        """The program with the fragment's ops in the place of the ops of `group`.
 
-        Buffers of the fragment stand in for those of the same name, and buffers that no op uses
+        They stand where the first of those stood. Buffers of the fragment stand in for those of the same name, and buffers that no op uses
         any more are dropped.
         """
         found = 0
@@ -458,9 +473,10 @@ class StepProgram:
                     ops.extend(replace(new, group=group) for new in fragment.ops)
             phases.append(replace(phase, ops=tuple(ops)))
         if found != 1:
+            known = ", ".join(sorted(self.groups())) or "none"
             raise ProgramError(
                 f"program {self.name}: group {group!r} stands in {found} phases; a stage"
-                f" replaces it in exactly one (groups here: {', '.join(sorted(self.groups())) or 'none'})"
+                f" replaces it in exactly one (groups here: {known})"
             )
         buffers = dict(self.buffer)
         buffers.update((b.name, b) for b in fragment.buffers)

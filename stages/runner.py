@@ -35,6 +35,7 @@ from onegraph.stages.program import (
     StepProgram,
     Sync,
 )
+from onegraph.stages.runnable import require_runnable
 from onegraph.stages.workspace import Workspace
 
 Action = Callable[[], None]
@@ -117,8 +118,6 @@ class _BoundGraph:
         flush()
 
     def _captured(self, name: str, ops: Sequence[Op]) -> Graph:
-        if nested := [op.label for op in ops if isinstance(op, GraphLaunch)]:
-            raise ProgramError(f"graph {name!r}: {nested[0]} is nested more than two deep")
         before, self.device.ledger.phase = self.device.ledger.phase, name
         actions = [self.runner.bind(op) for op in ops]
         with self.device.capture(name) as graph:
@@ -166,14 +165,18 @@ class Runner:
     Args:
         workspace: holds the arrays; several runners share one.
         timed_sets: how many timed steps keep their events until `timings` reads them.
+
+    Raises:
+        ProgramError: no device could run the program (`onegraph.stages.runnable`).
     """
 
     def __init__(self, program: StepProgram, workspace: Workspace, *, timed_sets: int = 8) -> None:
+        require_runnable(program)
         self.program, self.workspace, self.device = program, workspace, workspace.device
         self.index = 0
         self.timing = False
         self._buffers = program.buffer
-        self._boundaries = [op for _, op in _flat(program) if isinstance(op, RecordEvent)]
+        self._boundaries = [op for _, op, _ in program.all_ops() if isinstance(op, RecordEvent)]
         self._event_sets = [
             [self.device.create_event(f"{program.name}.{op.index}") for op in self._boundaries]
             for _ in range(timed_sets if self._boundaries else 0)
@@ -371,18 +374,3 @@ class Runner:
     def _record(self, index: int) -> None:
         if self.timing:
             self.device.record_event(self.event(index))
-
-
-def _flat(program: StepProgram) -> list[tuple[str, Op]]:
-    """Every op with its phase, graph bodies opened."""
-    found: list[tuple[str, Op]] = []
-
-    def visit(phase: str, op: Op) -> None:
-        found.append((phase, op))
-        if isinstance(op, GraphLaunch):
-            for inner in op.body:
-                visit(inner.name if isinstance(inner, GraphLaunch) else phase, inner)
-
-    for phase, op in program.ops():
-        visit(phase, op)
-    return found

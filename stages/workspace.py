@@ -128,7 +128,7 @@ class Workspace:
         return self.host[name].copy()
 
     def write(self, name: str, values: NDArray[Any]) -> None:
-        """Set a buffer's contents, wherever it lives. Waits for the device if it maps the buffer."""
+        """Set a buffer's contents, wherever it lives. Waits if the device maps it."""
         buffer = self.declared(name)
         if values.size != buffer.size or values.dtype != DTYPES[buffer.dtype]:
             raise ValueError(
