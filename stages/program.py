@@ -457,8 +457,8 @@ class StepProgram:
     def replace_group(self, group: str, fragment: Fragment) -> StepProgram:
         """The program with the fragment's ops in the place of the ops of `group`.
 
-        They stand where the first of those stood. Buffers of the fragment stand in for those of the same name, and buffers that no op uses
-        any more are dropped.
+        They stand where the first of those stood. Buffers of the fragment stand in for those of
+        the same name, and buffers that no op uses any more are dropped.
         """
         found = 0
         phases = []
