@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from onegraph.kernels import catalogue
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import toy  # noqa: E402
+import toy
 
 
 @pytest.fixture(scope="module", autouse=True)

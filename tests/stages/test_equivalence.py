@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import toy
+
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import Runner, Workspace, apply, budget, format_set, valid_sets
 

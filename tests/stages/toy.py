@@ -11,6 +11,7 @@ All but the matmul is integers, or float64 rounded once, so that every form give
 from __future__ import annotations
 
 import numpy as np
+
 from onegraph.kernels import catalogue
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.device import HostDevice
@@ -69,7 +70,9 @@ def _scale(step: int) -> np.float32:
 
 
 def draw(h: HostArrays) -> None:
-    h["pick_host"][0] = _pick(int(h["prio_host"].sum()), int(h["step_host"][0]), h["prio_host"].size)
+    h["pick_host"][0] = _pick(
+        int(h["prio_host"].sum()), int(h["step_host"][0]), h["prio_host"].size
+    )
 
 
 def draw_from_total(n: int):
