@@ -258,3 +258,10 @@ def trajectory(program: StepProgram, steps: int, *, timed: bool = False) -> list
         runner.step(timed=timed)
         seen.append(results(workspace))
     return seen
+
+
+def trajectory_of_nothing(program: StepProgram) -> list[dict[str, int]]:
+    """The calls of two steps after the first, for a program without the toy's buffers."""
+    runner = Runner(program, Workspace(HostDevice()))
+    runner.step()
+    return [dict(runner.step().by_kind()) for _ in range(2)]
