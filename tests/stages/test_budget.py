@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import toy
+
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import (
     Budget,

@@ -5,6 +5,7 @@ from difflib import unified_diff
 
 import pytest
 import toy
+
 from onegraph.stages import (
     STAGES,
     Buffer,
