@@ -34,14 +34,14 @@ class Violation:
     def __str__(self) -> str:
         where = ", ".join(f"{phase} {n}" for phase, n in self.phases.items()) or "nowhere"
         wanted = (
-            f"at most {self.limit.most}"
+            f"at most {self.limit.most} allowed"
             if self.count > self.limit.most
-            else f"at least {self.limit.least}"
+            else f"at least {self.limit.least} required"
         )
         scope = f" in {self.limit.tag} phases" if self.limit.tag else ""
         return (
             f"stage {self.limit.stage}: {self.count} {self.limit.kind} calls{scope}, {wanted}"
-            f" allowed (by phase: {where})"
+            f" (by phase: {where})"
         )
 
 

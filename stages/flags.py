@@ -25,6 +25,10 @@ def _number(word: str) -> int:
     )
 
 
+def _names(numbers: set[int]) -> str:
+    return ", ".join(STAGES[n].name for n in sorted(numbers))
+
+
 def parse_stages(text: str) -> StageSet:
     """The set that a flag means.
 
@@ -40,6 +44,7 @@ def parse_stages(text: str) -> StageSet:
     if len(words) == 1 and words[0].isdigit():
         return require_valid(frozenset(range(1, _number(words[0]) + 1)))
     chosen: set[int] = set()
+    named: set[int] = set()
     removed: set[int] = set()
     for position, word in enumerate(words):
         if word in ("all", "none"):
@@ -47,16 +52,27 @@ def parse_stages(text: str) -> StageSet:
                 raise StageSetError(f"stages {text!r}: {word!r} can only stand first in a list")
             chosen = set(ALL if word == "all" else NONE)
         elif word.startswith("-"):
-            number = _number(word[1:])
+            number = _number(word[1:].strip())
             if number == 0:
-                raise StageSetError(f"stages {text!r}: stage 0 is where every set starts")
+                raise StageSetError(
+                    f"stages {text!r}: every set starts from stage 0; leave {word} out"
+                )
             removed.add(number)
         else:
-            chosen.add(_number(word))
+            named.add(_number(word))
+            chosen |= named
+    if both := removed & named:
+        raise StageSetError(
+            f"stages {text!r} both names and takes away {_names(both)}; keep one of the two"
+        )
     if absent := removed - chosen:
-        names = ", ".join(STAGES[n].name for n in sorted(absent))
-        raise StageSetError(f"stages {text!r} takes away {names}, which is not on")
-    return require_valid(frozenset(chosen - removed - {0}))
+        raise StageSetError(
+            f"stages {text!r} takes away {_names(absent)}, which is not on; start the list with all"
+        )
+    try:
+        return require_valid(frozenset(chosen - removed - {0}))
+    except StageSetError as error:
+        raise StageSetError(f"stages {text!r}: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,18 @@ class Buffer:
     def size(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
 
+    def same_memory(self, other: Buffer) -> bool:
+        """Whether one array can serve both declarations."""
+
+        def memory(b: Buffer) -> tuple[object, ...]:
+            return b.shape, b.dtype, b.space, b.transient
+
+        return memory(self) == memory(other)
+
+    @property
+    def declaration(self) -> str:
+        return f"{self}{', persistent' if self.persistent else ''}"
+
     def __str__(self) -> str:
         marks: list[str] = [self.space] if self.space != "device" else []
         marks += ["transient"] if self.transient else []
@@ -404,6 +416,8 @@ class StepProgram:
         names = [b.name for b in self.buffers]
         if twice := [n for n, count in Counter(names).items() if count > 1]:
             raise ProgramError(f"program {self.name}: buffer {twice[0]!r} is declared twice")
+        if twice := [n for n, count in Counter(p.name for p in self.phases).items() if count > 1]:
+            raise ProgramError(f"program {self.name}: phase {twice[0]!r} is declared twice")
         known = set(names)
         for phase in self.phases:
             for op in phase.ops:
@@ -423,15 +437,28 @@ class StepProgram:
             for op in phase.ops:
                 yield phase.name, op
 
+    def all_ops(self) -> Iterator[tuple[str, Op, int]]:
+        """Every op with its phase and how many graphs it stands in, graph bodies opened."""
+
+        def visit(phase: str, op: Op, depth: int) -> Iterator[tuple[str, Op, int]]:
+            yield phase, op, depth
+            if isinstance(op, GraphLaunch):
+                for inner in op.body:
+                    name = inner.name if isinstance(inner, GraphLaunch) else phase
+                    yield from visit(name, inner, depth + 1)
+
+        for phase, op in self.ops():
+            yield from visit(phase, op, 0)
+
     def groups(self) -> frozenset[str]:
         """The groups that a stage could replace."""
         return frozenset(op.group for _, op in self.ops() if op.group)
 
     def replace_group(self, group: str, fragment: Fragment) -> StepProgram:
-        """The program with every run of ops of `group` replaced by the fragment's, in its phase.
+        """The program with the fragment's ops in the place of the ops of `group`.
 
-        Buffers of the fragment stand in for those of the same name, and buffers that no op uses
-        any more are dropped.
+        They stand where the first of those stood. Buffers of the fragment stand in for those of
+        the same name, and buffers that no op uses any more are dropped.
         """
         found = 0
         phases = []
@@ -448,8 +475,8 @@ class StepProgram:
         if found != 1:
             known = ", ".join(sorted(self.groups())) or "none"
             raise ProgramError(
-                f"program {self.name}: group {group!r} stands in {found} phases; a stage replaces"
-                f" it in exactly one (groups here: {known})"
+                f"program {self.name}: group {group!r} stands in {found} phases; a stage"
+                f" replaces it in exactly one (groups here: {known})"
             )
         buffers = dict(self.buffer)
         buffers.update((b.name, b) for b in fragment.buffers)
@@ -502,8 +529,12 @@ def merge_buffers(*groups: Iterable[Buffer]) -> tuple[Buffer, ...]:
     merged: dict[str, Buffer] = {}
     for group in groups:
         for buffer in group:
-            if merged.setdefault(buffer.name, buffer) != buffer:
+            known = merged.setdefault(buffer.name, buffer)
+            if known != buffer:
                 raise ProgramError(
-                    f"buffer {buffer.name!r} is declared as {merged[buffer.name]} and as {buffer}"
+                    f"buffer {buffer.name!r} is declared as {known.declaration}"
+                    f" and as {buffer.declaration}"
                 )
+            if known.initial is None:
+                merged[buffer.name] = buffer
     return tuple(merged.values())

@@ -63,7 +63,10 @@ def require_valid(stages: StageSet) -> StageSet:
     """`stages`, or `StageSetError` that names what is missing."""
     if lacks := missing(stages):
         reasons = "; ".join(f"{name} needs {' and '.join(what)}" for name, what in lacks.items())
-        raise StageSetError(f"these stages can't be on together: {reasons}")
+        raise StageSetError(
+            f"these stages can't be on together: {reasons}; add what is needed, or leave out what"
+            " needs it"
+        )
     return stages
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
 
 from onegraph.kernels.device.base import (
     DeviceArray,
+    DeviceError,
     DeviceEvent,
     Graph,
     GraphExec,
@@ -30,6 +35,7 @@ from onegraph.stages.program import (
     StepProgram,
     Sync,
 )
+from onegraph.stages.runnable import require_runnable
 from onegraph.stages.workspace import Workspace
 
 Action = Callable[[], None]
@@ -55,9 +61,7 @@ class _BoundGraph:
     def __call__(self) -> None:
         if self.plain is None:
             self._warm_up()
-        elif self.op.events and self.runner.timing:
-            if self.timed is None:
-                self.timed = self._instantiate(with_events=True)
+        elif self.timed is not None and self.runner.timing:
             events = [
                 self.runner.event(e.index) for e in self.op.body if isinstance(e, RecordEvent)
             ]
@@ -70,8 +74,14 @@ class _BoundGraph:
         with self.device.warm_up():
             for action in self._eager(self.op):
                 action()
-        self._items = self._capture()
-        self.plain = self._instantiate(with_events=False)
+        try:
+            self._capture()
+            self.plain = self._instantiate(with_events=False)
+            if self.op.events and self.runner.keeps_times:
+                self.timed = self._instantiate(with_events=True)
+        except BaseException:
+            self.release()
+            raise
 
     def _eager(self, op: GraphLaunch) -> list[Action]:
         actions: list[Action] = []
@@ -86,9 +96,9 @@ class _BoundGraph:
     def _enter(self, phase: str) -> None:
         self.device.ledger.phase = phase
 
-    def _capture(self) -> list[Graph | RecordEvent]:
+    def _capture(self) -> None:
         """The body as graphs, one for each child and each run of loose ops, and events between."""
-        items: list[Graph | RecordEvent] = []
+        items = self._items
         loose: list[Op] = []
 
         def flush() -> None:
@@ -106,11 +116,8 @@ class _BoundGraph:
             else:
                 loose.append(op)
         flush()
-        return items
 
     def _captured(self, name: str, ops: Sequence[Op]) -> Graph:
-        if nested := [op.label for op in ops if isinstance(op, GraphLaunch)]:
-            raise ProgramError(f"graph {name!r}: {nested[0]} is nested more than two deep")
         before, self.device.ledger.phase = self.device.ledger.phase, name
         actions = [self.runner.bind(op) for op in ops]
         with self.device.capture(name) as graph:
@@ -130,7 +137,12 @@ class _BoundGraph:
             elif with_events:
                 items.append(self.runner.event(item.index))
         label = f"{self.op.name}{' timed' if with_events else ''}"
-        return self.device.instantiate(self.device.compose(label, items))
+        composed = self.device.compose(label, items)
+        try:
+            return self.device.instantiate(composed)
+        except BaseException:
+            composed.close()
+            raise
 
     def nodes(self) -> int:
         """Nodes of the plain form; 0 before the capture."""
@@ -153,14 +165,18 @@ class Runner:
     Args:
         workspace: holds the arrays; several runners share one.
         timed_sets: how many timed steps keep their events until `timings` reads them.
+
+    Raises:
+        ProgramError: no device could run the program (`onegraph.stages.runnable`).
     """
 
     def __init__(self, program: StepProgram, workspace: Workspace, *, timed_sets: int = 8) -> None:
+        require_runnable(program)
         self.program, self.workspace, self.device = program, workspace, workspace.device
         self.index = 0
         self.timing = False
         self._buffers = program.buffer
-        self._boundaries = [op for _, op in _flat(program) if isinstance(op, RecordEvent)]
+        self._boundaries = [op for _, op, _ in program.all_ops() if isinstance(op, RecordEvent)]
         self._event_sets = [
             [self.device.create_event(f"{program.name}.{op.index}") for op in self._boundaries]
             for _ in range(timed_sets if self._boundaries else 0)
@@ -182,9 +198,11 @@ class Runner:
         """
         if self._bound != self.workspace.generation:
             self._bind_all()
-        self.timing = timed and bool(self._event_sets)
+        self.timing = timed and self.keeps_times
         if self.timing:
             self._set = (self._set + 1) % len(self._event_sets)
+            # Its events are about to be recorded again, also if this step fails half way.
+            self._timed_steps = [s for s in self._timed_steps if s[1] != self._set]
         ledger = self.device.ledger
         ledger.begin(self.program.scope, self.index)
         try:
@@ -193,11 +211,13 @@ class Runner:
                     continue
                 ledger.phase, ledger.op = phase, label
                 action()
+        except BaseException:
+            self._free_transients()
+            raise
         finally:
             counts = ledger.end()
         if self.timing:
-            kept = [s for s in self._timed_steps if s[1] != self._set]
-            self._timed_steps = [*kept, (self.index, self._set)]
+            self._timed_steps.append((self.index, self._set))
         self.index += 1
         return counts
 
@@ -215,6 +235,11 @@ class Runner:
         steps = tuple(step for step, _ in self._timed_steps)
         self._timed_steps = []
         return PhaseTimes(steps, {name: tuple(values) for name, values in phases.items()})
+
+    @property
+    def keeps_times(self) -> bool:
+        """Whether a step can be timed: the program has boundary events, and there are sets."""
+        return bool(self._event_sets)
 
     def graph_nodes(self) -> dict[str, int]:
         """Nodes of each captured graph by name; empty before capture."""
@@ -242,8 +267,12 @@ class Runner:
         ]
         self._bound = self.workspace.generation
 
-    def bind(self, op: Op) -> Action:
-        """The call that does `op` on the workspace's present arrays."""
+    def bind(self, op: Op, *, late: bool = False) -> Action:
+        """The call that does `op` on the workspace's present arrays.
+
+        What touches a transient buffer is bound each time it is done (`late`), because the buffer
+        is another array in each step.
+        """
         device, space = self.device, self.workspace
         match op:
             case GraphLaunch():
@@ -252,8 +281,8 @@ class Runner:
                 return graph
             case RecordEvent():
                 return partial(self._record, op.index)
-            case Launch() if self._moves(op):
-                return partial(self._launch_now, op)
+            case Launch() | MatmulOp() | Memset() | Copy() if self._moves(op) and not late:
+                return partial(self._bind_and_do, op)
             case Launch():
                 return partial(
                     device.launch, device.prepare(op.kernel, self._args(op), module=op.module)
@@ -273,7 +302,7 @@ class Runner:
             case Free():
                 return partial(self._free, op.buffer)
             case Host():
-                return partial(self._host, op)
+                return partial(self._host, op, self._host_arrays(op))
             case Sync():
                 return device.synchronize
         raise ProgramError(f"program {self.program.name}: the runner has no way to do {op!r}")
@@ -288,22 +317,16 @@ class Runner:
             for name, value in op.args.items()
         }
 
-    def _launch_now(self, op: Launch) -> None:
-        self.device.launch(self.device.prepare(op.kernel, self._args(op), module=op.module))
+    def _bind_and_do(self, op: Op) -> None:
+        self.bind(op, late=True)()
 
     def _bind_copy(self, op: Copy) -> Action:
         if op.direction == "dtoh":
             return partial(self._copy_dtoh, op)
         if op.direction == "htod":
             return partial(self._copy_htod, op)
-        if self._moves(op):
-            return partial(self._copy_dtod, op)
         space = self.workspace
         return partial(self.device.copy_dtod, space.resolve(op.dst), space.resolve(op.src))
-
-    def _copy_dtod(self, op: Copy) -> None:
-        space = self.workspace
-        self.device.copy_dtod(space.resolve(op.dst), space.resolve(op.src))
 
     def _copy_dtoh(self, op: Copy) -> None:
         target = self.workspace.host[op.dst.buffer].reshape(-1)
@@ -328,25 +351,26 @@ class Runner:
     def _free(self, name: str) -> None:
         self.device.free(self.workspace.arrays.pop(name))
 
-    def _host(self, op: Host) -> None:
+    def _free_transients(self) -> None:
+        """Free what a step that failed had allocated, or the next one would leak it."""
+        for buffer in self.program.buffers:
+            if buffer.transient and buffer.name in self.workspace.arrays:
+                with suppress(DeviceError):  # the error that ended the step is the one to show
+                    self._free(buffer.name)
+
+    def _host_arrays(self, op: Host) -> dict[str, NDArray[Any]]:
+        """The arrays that `op` names, and those that it only reads not writable."""
+        arrays = {name: self.workspace.host[name] for name in op.writes_to}
+        for name in op.reads_from:
+            if name not in arrays:
+                arrays[name] = self.workspace.host[name].view()
+                arrays[name].flags.writeable = False
+        return arrays
+
+    def _host(self, op: Host, arrays: dict[str, NDArray[Any]]) -> None:
         self.device.host_op(op.name)
-        op.run(self.workspace.host)
+        op.run(arrays)
 
     def _record(self, index: int) -> None:
         if self.timing:
             self.device.record_event(self.event(index))
-
-
-def _flat(program: StepProgram) -> list[tuple[str, Op]]:
-    """Every op with its phase, graph bodies opened."""
-    found: list[tuple[str, Op]] = []
-
-    def visit(phase: str, op: Op) -> None:
-        found.append((phase, op))
-        if isinstance(op, GraphLaunch):
-            for inner in op.body:
-                visit(inner.name if isinstance(inner, GraphLaunch) else phase, inner)
-
-    for phase, op in program.ops():
-        visit(phase, op)
-    return found

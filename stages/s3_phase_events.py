@@ -16,6 +16,8 @@ from onegraph.stages.stage import Stage
 def rewrite(program: StepProgram, parts: Parts) -> StepProgram:
     """Record an event before each phase and one after the last."""
     del parts
+    if not program.phases:
+        return program
     phases = [
         replace(phase, ops=(RecordEvent(i, phase.name, group="events"), *phase.ops))
         for i, phase in enumerate(program.phases)

@@ -24,6 +24,9 @@ from onegraph.stages.program import (
 )
 from onegraph.stages.stage import Stage
 
+#: What happens once, at the first step, and again only when a buffer moved.
+REBUILDING = ("capture", "captured", "instantiate", "module_load")
+
 
 def _graphed(op: Op) -> Op:
     return replace(op, module="graphed") if isinstance(op, (Launch, MatmulOp)) else op
@@ -53,11 +56,12 @@ def rewrite(program: StepProgram, parts: Parts) -> StepProgram:
 
 
 def budget(program: StepProgram) -> tuple[Limit, ...]:
-    """No launch outside a graph; one graph launch a phase at most."""
+    """No launch outside a graph, no graph made anew; one graph launch a phase at most."""
     outside = tuple(
         Limit(kind, 0, stage=STAGE.name) for kind in ("launch", "matmul", "memset", "dtod")
     )
-    return (*outside, Limit("graph_launch", len(program.phases), stage=STAGE.name))
+    rebuilt = tuple(Limit(kind, 0, stage=STAGE.name) for kind in REBUILDING)
+    return (*outside, *rebuilt, Limit("graph_launch", len(program.phases), stage=STAGE.name))
 
 
 STAGE = Stage(

@@ -40,7 +40,13 @@ class Workspace:
 
         Graphs over moved arrays are released first, so that none is replayed over freed memory.
         """
-        wanted = [b for b in buffers if self.buffers.get(b.name) != b]
+        wanted: list[Buffer] = []
+        for buffer in buffers:
+            known = self.buffers.get(buffer.name)
+            if known is None or not known.same_memory(buffer):
+                wanted.append(buffer)
+            elif buffer.persistent:
+                self.buffers[buffer.name] = buffer
         if any(b.name in self.buffers for b in wanted):
             for owner in self.owners:
                 owner.release_graphs()
@@ -87,9 +93,26 @@ class Workspace:
         for name in list(self.buffers):
             self._drop(name)
 
+    def declared(self, name: str) -> Buffer:
+        """The buffer of that name; ``KeyError`` with the names there are when there is none."""
+        if name not in self.buffers:
+            raise KeyError(f"no buffer {name!r}; there are {', '.join(sorted(self.buffers))}")
+        return self.buffers[name]
+
+    def _array(self, name: str) -> DeviceArray:
+        buffer = self.declared(name)
+        if name not in self.arrays:
+            why = (
+                "it is transient, and lives inside a step between its alloc and its free"
+                if buffer.transient
+                else f"it lives in {buffer.space} memory"
+            )
+            raise KeyError(f"buffer {name!r} has no device array now: {why}")
+        return self.arrays[name]
+
     def resolve(self, ref: Ref) -> DeviceArray:
         """The device array, or the view of it, that `ref` names."""
-        array = self.arrays[ref.buffer]
+        array = self._array(ref.buffer)
         if ref.size is None and not ref.offset:
             return array
         size = array.size - ref.offset if ref.size is None else ref.size
@@ -97,22 +120,23 @@ class Workspace:
 
     def read(self, name: str) -> NDArray[Any]:
         """A copy of a buffer's contents, wherever it lives. Waits for the device."""
-        if name not in self.buffers:
-            raise KeyError(f"no buffer {name!r}; there are {', '.join(sorted(self.buffers))}")
-        if self.buffers[name].space == "device":
-            return self.arrays[name].to_host_checkpoint()
-        if self.buffers[name].space == "pinned":
+        buffer = self.declared(name)
+        if buffer.space == "device":
+            return self._array(name).to_host_checkpoint()
+        if buffer.space == "pinned":
             self.device.synchronize()
         return self.host[name].copy()
 
     def write(self, name: str, values: NDArray[Any]) -> None:
-        """Set a buffer's contents, wherever it lives."""
-        buffer = self.buffers[name]
+        """Set a buffer's contents, wherever it lives. Waits if the device maps it."""
+        buffer = self.declared(name)
         if values.size != buffer.size or values.dtype != DTYPES[buffer.dtype]:
             raise ValueError(
                 f"buffer {buffer} can't take an array of {list(values.shape)} {values.dtype}"
             )
         if buffer.space == "device":
-            self.device.copy_htod(self.arrays[name], values)
+            self.device.copy_htod(self._array(name), values)
         else:
+            if buffer.space == "pinned":  # the device may still be at work on it
+                self.device.synchronize()
             self.host[name][...] = values.reshape(buffer.shape)
