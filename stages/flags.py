@@ -25,6 +25,17 @@ def _number(word: str) -> int:
     )
 
 
+def _range(word: str) -> set[int]:
+    """The numbers that a name, a number or ``a-b`` stands for."""
+    first, dash, last = word.partition("-")
+    if dash and first.isdigit() and last.isdigit():
+        ends = _number(first), _number(last)
+        if ends[0] > ends[1]:
+            raise StageSetError(f"stages {word!r} run backwards; write {last}-{first}")
+        return set(range(ends[0], ends[1] + 1))
+    return {_number(word)}
+
+
 def _names(numbers: set[int]) -> str:
     return ", ".join(STAGES[n].name for n in sorted(numbers))
 
@@ -32,8 +43,8 @@ def _names(numbers: set[int]) -> str:
 def parse_stages(text: str) -> StageSet:
     """The set that a flag means.
 
-    A lone number n means 0 to n. A list is exact, of names or numbers. ``all`` and ``none`` may
-    begin a list; ``-name`` takes a stage away: ``all,-phase-events``.
+    A lone number n means 0 to n. A list is exact, of names, numbers and ranges (``0-4``).
+    ``all`` and ``none`` may begin a list; ``-name`` takes a stage away: ``all,-phase-events``.
 
     Raises:
         StageSetError: an unknown stage, a contradiction, or a set that lacks what it requires.
@@ -59,7 +70,7 @@ def parse_stages(text: str) -> StageSet:
                 )
             removed.add(number)
         else:
-            named.add(_number(word))
+            named |= _range(word)
             chosen |= named
     if both := removed & named:
         raise StageSetError(

@@ -25,7 +25,7 @@ from onegraph.trainer.trainer import Trainer
 DISPLAY_EVERY = 64
 
 
-class Interrupted(Exception):
+class InterruptedRunError(Exception):
     """The run was asked to stop, and stopped with its state saved."""
 
     def __init__(self, checkpoint: Path) -> None:
@@ -88,7 +88,8 @@ class Loop:
 
     Args:
         run_dir: where ``config.toml``, ``metrics.jsonl`` and ``checkpoints/`` go.
-        stop: asked between steps; when it says yes the state is saved and `Interrupted` raised.
+        stop: asked between steps; when it says yes the state is saved and the run ends with
+            `InterruptedRunError`.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Loop:
         """Train to the end.
 
         Raises:
-            Interrupted: after saving, when `stop` said so.
+            InterruptedRunError: after saving, when `stop` said so.
         """
         self._write_config()
         total = self.config.loop.total_env_steps
@@ -201,7 +202,7 @@ class Loop:
     def _check_stop(self) -> None:
         if self.stop():
             self._save(self.last_checkpoint)
-            raise Interrupted(self.last_checkpoint)
+            raise InterruptedRunError(self.last_checkpoint)
 
     def _show(self, note: str) -> None:
         if self.display is not None:

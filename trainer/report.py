@@ -22,7 +22,7 @@ CALL_COLUMNS = {
     "DtoH": ("dtoh",),
     "DtoD": ("dtod",),
     "memsets": ("memset", "memset_sync"),
-    "allocs": ("alloc", "free"),
+    "allocs, frees": ("alloc", "free"),
     "syncs": ("sync",),
     "host ops": ("host",),
 }

@@ -61,6 +61,7 @@ class Trainer:
         device: where it runs.
         stages: which stages are on.
         say: where notes go that the user should read (memory halving).
+        environment: lanes to use instead of those that the config describes.
 
     Raises:
         TrainerError: the replay does not fit the device even at the smallest useful size.
@@ -68,12 +69,20 @@ class Trainer:
     """
 
     def __init__(
-        self, config: Config, device: Device, stages: StageSet, *, say: Say = lambda _: None
+        self,
+        config: Config,
+        device: Device,
+        stages: StageSet,
+        *,
+        say: Say = lambda _: None,
+        environment: Environment | None = None,
     ) -> None:
         self.config, self.device, self.stages, self.say = config, device, stages, say
         self.environment: Environment
         self.market: MarketSetup | None
-        self.environment, self.market = build_environment(config)
+        self.environment, self.market = (
+            build_environment(config) if environment is None else (environment, None)
+        )
         self.network = QNetwork(
             self.environment.observation_width,
             config.network.hidden,

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from onegraph.kernels.device import open_device
 from onegraph.stages.flags import choose_stages
 from onegraph.stages.registry import STAGES
 from onegraph.trainer.checkpoint import load_checkpoint
+from onegraph.trainer.cli.console import results, table
 from onegraph.trainer.cli.train import DeviceOption, print_result, read_config, run_training
 from onegraph.trainer.config import Config, load_config
 from onegraph.trainer.report import CALL_COLUMNS, call_rows
@@ -39,7 +38,7 @@ def demo(
     best = load_checkpoint(run_dir / "checkpoints" / "best.safetensors")
     if best.progress.learns != trainer.progress.learns:
         trainer.restore(best.state, best.progress)
-        Console().print(f"the policy that was best on validation, of epoch {best.progress.epoch}:")
+        results().print(f"the policy that was best on validation, of epoch {best.progress.epoch}:")
         print_result(trainer)
     print_stage_calls(config)
 
@@ -54,11 +53,12 @@ def comparison_config(config: Config) -> Config:
 def print_stage_calls(config: Config) -> None:
     """Device calls of a learning step in steady state at each stage, as the ledger counted them."""
     small = comparison_config(config)
-    table = Table(title="Device calls of one learning step, counted as it ran")
-    table.add_column("stages")
-    for column in CALL_COLUMNS:
-        table.add_column(column, justify="right")
-    table.add_column("parameters after")
+    rows = table(
+        "Device calls of one learning step, counted as it ran",
+        "stages",
+        *CALL_COLUMNS,
+        "parameters after",
+    )
     for stage in STAGES:
         trainer = Trainer(small, open_device(config.device), frozenset(range(1, stage.number + 1)))
         for _ in range(-(-small.loop.start_steps // small.env.lanes)):
@@ -68,6 +68,6 @@ def print_stage_calls(config: Config) -> None:
             trainer.collect()
         digest = hashlib.sha256(trainer.parameters().tobytes()).hexdigest()[:12]
         label = f"0 to {stage.number} {stage.name}" if stage.number else f"0 {stage.name}"
-        table.add_row(label, *map(str, call_rows(counts.by_kind())), digest)
+        rows.add_row(label, *map(str, call_rows(counts.by_kind())), digest)
         trainer.close()
-    Console().print(table)
+    results().print(rows)

@@ -14,7 +14,7 @@ from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import StageSetError
 from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import ConfigError
-from onegraph.trainer.loop import Interrupted
+from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.trainer import TrainerError
 
@@ -41,7 +41,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except Interrupted as stop:
+        except InterruptedRunError as stop:
             _leave(str(stop), 130, stop)
         except KeyboardInterrupt as stop:
             _leave("interrupted before there was anything to save", 130, stop)

@@ -7,12 +7,11 @@ from collections import defaultdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from onegraph.stages.flags import parse_stages
 from onegraph.stages.program import GraphLaunch, Launch, MatmulOp, Op, StepProgram
 from onegraph.stages.registry import STAGES, StageSet, apply
+from onegraph.trainer.cli.console import results, table
 from onegraph.trainer.cli.errors import reported
 from onegraph.trainer.cli.train import ConfigOption, SetOption, read_config
 from onegraph.trainer.config import Config
@@ -64,14 +63,12 @@ def _chosen(config: Config, stages: str, program: str) -> list[StepProgram]:
 @reported
 def list_stages() -> None:
     """The stages: number, name, what they need, and what the step is once they are on."""
-    table = Table()
-    for column in ("", "stage", "needs", "the step once it is on"):
-        table.add_column(column)
+    rows = table(None, "", "stage", "needs", "the step once it is on", left=4)
     for stage in STAGES:
-        table.add_row(
+        rows.add_row(
             str(stage.number), stage.name, ", ".join(map(str, stage.requires)), stage.summary
         )
-    Console().print(table)
+    results().print(rows)
 
 
 @app.command()
@@ -139,13 +136,10 @@ def audit(
     overrides: SetOption = None,
 ) -> None:
     """List every kernel, the module it comes from, and where it is launched from."""
-    rows = audit_rows(programs_at(read_config(config, overrides, None), parse_stages(stages)))
-    table = Table()
-    for column in ("kernel", "module", "launched from"):
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
-    mixed = {k for k, m, _ in rows if m == "shared"}
-    if mixed:
+    found = audit_rows(programs_at(read_config(config, overrides, None), parse_stages(stages)))
+    rows = table(None, "kernel", "module", "launched from", left=2)
+    for row in found:
+        rows.add_row(*row)
+    results().print(rows)
+    if any(module == "shared" for _, module, _ in found):
         print("shared: these stages keep one module; gpu-counters splits it")

@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from onegraph.kernels.device import open_device
 from onegraph.stages.flags import StageChoice, choose_stages
 from onegraph.trainer.checkpoint import Checkpoint, load_checkpoint
+from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.config import (
     Config,
     config_reference,
@@ -137,7 +136,7 @@ def run_training(
     config: Config, choice: StageChoice, folder: Path, checkpoint: Checkpoint | None
 ) -> Trainer:
     """Train to the end, with the summary that a user sees; gives the trainer back."""
-    console = Console(stderr=True, soft_wrap=True)
+    console = notes()
     device = open_device(config.device)
     trainer = Trainer(config, device, choice.stages, say=console.print)
     if checkpoint is not None:
@@ -145,8 +144,7 @@ def run_training(
     where = f"from {checkpoint.path}, " if checkpoint is not None else ""
     console.print(
         f"{where}device {device.kind} ({device.name}), stages {stage_names(choice.stages)}"
-        f" (by {choice.source}), run folder {folder}",
-        highlight=False,
+        f" (by {choice.source}), run folder {folder}"
     )
     with stop_on_signal() as asked:
         loop = Loop(trainer, folder, stop=asked)
@@ -154,7 +152,7 @@ def run_training(
     if epochs and epochs[-1].phases is not None:
         print_phases(epochs[-1].phases)
     print_result(trainer)
-    Console().print(f"checkpoints: {loop.last_checkpoint} and {loop.best_checkpoint.name}")
+    results().print(f"checkpoints: {loop.last_checkpoint} and {loop.best_checkpoint.name}")
     return trainer
 
 
@@ -179,14 +177,16 @@ def stop_on_signal() -> Iterator[Any]:
 
 def print_phases(report: PhaseReport) -> None:
     """The phase table of the last epoch."""
-    table = Table(title="Learning step by phase (device time)")
-    for column in ("phase", "last, ms", f"mean of {report.timed_steps}, ms"):
-        table.add_column(column, justify="left" if column == "phase" else "right")
+    rows = table(
+        "Learning step by phase (device time)",
+        "phase",
+        "last, ms",
+        f"mean of {report.timed_steps}, ms",
+    )
     for name, mean in report.mean.items():
-        table.add_row(name, f"{report.last[name]:.4f}", f"{mean:.4f}")
-    console = Console()
-    console.print(table)
-    console.print(report.diagnosis, highlight=False)
+        rows.add_row(name, f"{report.last[name]:.4f}", f"{mean:.4f}")
+    results().print(rows)
+    results().print(report.diagnosis)
 
 
 def print_result(trainer: Trainer, window: str = "test") -> None:
@@ -202,25 +202,21 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
         print_metrics({"policy": evaluator.metrics(), **evaluator.baselines()}, window)
     elif isinstance(trainer.environment, TabularEnvironment):
         exact = trainer.environment.optimal_q(trainer.config.learn.gamma)
-        table = Table(title="Action values")
-        for column in ("state", "learned", "exact"):
-            table.add_column(column)
+        rows = table("Action values", "state", "learned", "exact")
         with np.printoptions(precision=5, suppress=True):
             for state, row in enumerate(q_table(trainer, trainer.environment)):
-                table.add_row(str(state), str(row), str(exact[state]))
-        Console().print(table)
-        Console().print(f"largest error: {q_error(trainer, trainer.environment):.3g}")
+                rows.add_row(str(state), str(row), str(exact[state]))
+        results().print(rows)
+        results().print(f"largest error: {q_error(trainer, trainer.environment):.3g}")
 
 
 def print_metrics(figures: dict[str, Metrics], window: str) -> None:
     """The comparison table of a window."""
-    header, *rows = comparison_rows(figures)
-    table = Table(title=f"Greedy policy on the {window} window")
-    for i, column in enumerate(header):
-        table.add_column(column, justify="right" if i else "left")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    header, *lines = comparison_rows(figures)
+    rows = table(f"Greedy policy on the {window} window", *header)
+    for line in lines:
+        rows.add_row(*line)
+    results().print(rows)
 
 
 def evaluate(
@@ -238,9 +234,7 @@ def evaluate(
     config = resumed_config(loaded, overrides, device)
     trainer = Trainer(config, open_device(config.device), frozenset(range(1, 7)))
     trainer.restore(loaded.state, loaded.progress)
-    Console(stderr=True, soft_wrap=True).print(
-        f"{loaded.path}: {loaded.progress.learns:,} learning steps", highlight=False
-    )
+    notes().print(f"{loaded.path}: {loaded.progress.learns:,} learning steps")
     print_result(trainer, window)
 
 

@@ -108,10 +108,11 @@ class LegacyParts:
             arrays[BATCH.indices][...] = batch.indices
             arrays[BATCH.generations][...] = batch.generations
 
-        written = (*uploads.values(), BATCH.indices, BATCH.generations)
+        # The replay keeps the arrays that it is given, so each op hands them over for writing.
+        written = (*uploads.values(), BATCH.indices, BATCH.generations, *_RING)
         scratch = ("raw_s_tm1", "raw_s_t")
         ops: tuple[Op, ...] = (
-            Host("sample", build, (*_RING, "h_counters", "h_schedule"), written),
+            Host("sample", build, ("h_counters", "h_schedule"), written),
             *(Alloc(name) for name in scratch),
             *(Copy(Ref(dst), Ref(src), "htod") for dst, src in uploads.items()),
             *(pad_rows(shapes, name) for name in (BATCH.states, BATCH.next_states)),
@@ -143,8 +144,8 @@ class LegacyParts:
                 Host(
                     "update_priorities",
                     update,
-                    ("h_td", BATCH.indices, BATCH.generations, *_RING),
-                    ("replay_leaves", "replay_nodes", "replay_max_leaf", "diagnostics"),
+                    ("h_td", BATCH.indices, BATCH.generations),
+                    _RING,
                 ),
             ),
             (Buffer("h_td", (self.shapes.batch,), "f32", "host"),),
@@ -176,7 +177,7 @@ class LegacyParts:
         return Fragment(
             (
                 *(Copy(Ref(h), Ref(source), "dtoh") for h, (source, _, _) in columns.items()),
-                Host("insert", insert, (*columns, "h_counters", *_RING), _RING),
+                Host("insert", insert, (*columns, "h_counters"), _RING),
             ),
             (
                 *(Buffer(h, shape, dtype, "host") for h, (_, shape, dtype) in columns.items()),
