@@ -40,7 +40,11 @@ def run_on(device: Device, kernel: str, max_blocks: int = 4096, **args: Any) -> 
         call[param.name] = device.upload(values, param.name)
     device.run(kernel, max_blocks=max_blocks, **call)
     written = [p.name for p in spec.params if p.access in ("out", "inout")]
-    return {name: call[name].to_host_checkpoint() for name in written}
+    results = {name: call[name].to_host_checkpoint() for name in written}
+    for param in spec.params:
+        if param.is_pointer:
+            device.free(call[param.name])
+    return results
 
 
 def run_host(kernel: str, **args: Any) -> Arrays:
