@@ -135,6 +135,14 @@ def test_ruin(prices, kind):
     assert out["obs_t"][0, 2:].tolist() == [0] * 6  # finite: the account is flat
 
 
+def test_an_infinite_gain_is_ruin_too():
+    run = MarketRun([100.0, math.inf, 100.0], [0, 100.0, 100.0])
+    out = run.step(1)
+    assert out["flags"].tolist() == [TERMINATED]
+    assert np.isfinite(out["obs_t"]).all()
+    assert run.money(LaneF64.FINAL_EQUITY) == 0
+
+
 def test_two_losses_beyond_everything_do_not_make_a_gain():
     # short from 100: at the open of 300 equity is negative; turning long into a fall would flip it
     run = MarketRun([100.0, 100.0, 10.0, 10.0], [0, 100.0, 300.0, 10.0], positions=[-1.0, 0.0, 2.0])

@@ -40,6 +40,10 @@ def test_the_first_step_is_the_learning_rate_against_the_sign():
     np.testing.assert_allclose(out["v"], [0.00025, 0.004, 0], rtol=2e-5)  # beta2 is a float32
 
 
+def test_eps_stands_beside_the_root():
+    assert adam([1], [1], eps=1.0)["param"][0] == pytest.approx(1 - 0.1 * 1 / (1 + 1))
+
+
 def test_the_clip_factor_scales_the_gradient():
     np.testing.assert_array_equal(adam([1], [4], clip=0.25)["m"], adam([1], [1])["m"])
 
