@@ -135,7 +135,8 @@ class HostDevice(Device):
         other = None if extra is None else self._flat(extra)
 
         def multiply() -> None:
-            np.matmul(left, right, out=result)
+            with np.errstate(all="ignore"):  # a GPU does not warn of a NaN or an infinity either
+                np.matmul(left, right, out=result)
             if spec.epilogue in ("bias", "bias_relu"):
                 np.add(result, other, out=result)
             if spec.epilogue == "bias_relu":
