@@ -233,6 +233,8 @@ class CudaDevice(Device):
         array.ptr = int(buffer.handle)
         array.keep = _Allocation(buffer, self)
         if pinned:
+            # Its default would be the legacy stream, which does not wait for ours.
+            buffer.set_deallocation_stream(self._current)
             raw: Any = (ctypes.c_uint8 * max(array.nbytes, 1)).from_address(array.ptr)
             raw.allocation = array.keep  # the view may outlive the array
             array.host = np.frombuffer(raw, np.uint8)[: array.nbytes].view(dtype).reshape(shape)
@@ -460,6 +462,7 @@ class CudaDevice(Device):
         return float(self._check(times, op))
 
     def create_stream(self, label: str = "") -> Stream:
+        """A further stream beside the training stream."""
         self._outside_capture(f"create_stream {label}")
         try:
             return Stream(label, self._gpu.create_stream())
@@ -468,6 +471,7 @@ class CudaDevice(Device):
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:
+        """Issue what is asked inside on `stream`, ordered after and before the training stream."""
         op = f"switch to stream {stream.label}"
         self._outside_capture(op)
         before = self._current

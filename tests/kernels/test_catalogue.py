@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from onegraph.kernels.catalogue import KernelSpec, Param, catalogue, find, kernel
 from onegraph.kernels.common import layout
 from onegraph.kernels.compile import INCLUDE
@@ -164,7 +165,11 @@ def python_numbers() -> dict[str, dict[str, int]]:
     for name, value in vars(layout).items():
         if isinstance(value, int) and name.isupper():
             numbers[""][name] = value
-        elif isinstance(value, type) and issubclass(value, int) and value.__module__ == layout.__name__:
+        elif (
+            isinstance(value, type)
+            and issubclass(value, int)
+            and value.__module__ == layout.__name__
+        ):
             numbers[name] = {member.name: int(member) for member in value}
     return numbers
 
@@ -209,7 +214,9 @@ def float_atomics(source: str) -> list[str]:
     """
     code = strip_comments(source)
     offences = []
-    for call in re.finditer(r"\batomic\w+\s*\(\s*([^,]*),|\b(?:red|atom)\.[\w.]*\.f(?:32|64)", code):
+    for call in re.finditer(
+        r"\batomic\w+\s*\(\s*([^,]*),|\b(?:red|atom)\.[\w.]*\.f(?:32|64)", code
+    ):
         target = call[1]
         if target is None:
             offences.append(call[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from onegraph.kernels import compile as compiler
 from onegraph.kernels.catalogue import catalogue, find
 from onegraph.kernels.compile import ARCHITECTURES, CompileError, compile_kernel, compile_source

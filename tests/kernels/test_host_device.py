@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from device_rules import *  # noqa: F403
+
 from onegraph.kernels.device import DeviceError, DeviceUnavailableError, HostDevice, open_device
 
 
