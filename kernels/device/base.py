@@ -453,9 +453,8 @@ class Device(ABC):
             else:
                 scalars[param.name] = self._scalar(kernel, param.name, param.dtype, value)
         blocks = min(spec.blocks(scalars), max_blocks)
-        return Launch(
-            spec, module, blocks, tuple(arrays), self._prepare(spec, args, scalars, blocks)
-        )
+        payload = self._prepare(spec, args, scalars, blocks, module)
+        return Launch(spec, module, blocks, tuple(arrays), payload)
 
     @staticmethod
     def _scalar(kernel: str, name: str, dtype: str, value: object) -> int | float:
@@ -471,6 +470,8 @@ class Device(ABC):
     def launch(self, launch: Launch) -> None:
         """Launch a prepared kernel in stream order, or record it while capturing."""
         name = launch.spec.name
+        if any(array.base.freed for array in launch.arrays):
+            self._alive(f"launch {name}", *launch.arrays)
         self._check_module(name, launch.module)
         self._count("launch")
         self._record("kernel", name, launch.arrays)
@@ -725,6 +726,7 @@ class Device(ABC):
         args: Mapping[str, DeviceArray | int | float],
         scalars: Mapping[str, int | float],
         blocks: int,
+        module: Module,
     ) -> Any: ...
 
     @abstractmethod

@@ -103,6 +103,7 @@ class HostDevice(Device):
         args: Mapping[str, DeviceArray | int | float],
         scalars: Mapping[str, int | float],
         blocks: int,
+        module: Module,
     ) -> Any:
         bound: dict[str, Any] = {}
         for param in spec.params:
@@ -138,7 +139,8 @@ class HostDevice(Device):
         other = None if extra is None else self._flat(extra)
 
         def multiply() -> None:
-            np.matmul(left, right, out=result)
+            with np.errstate(all="ignore"):  # a GPU does not warn of a NaN or an infinity either
+                np.matmul(left, right, out=result)
             if spec.epilogue in ("bias", "bias_relu"):
                 assert other is not None
                 np.add(result, other, out=result)
@@ -173,6 +175,7 @@ class HostDevice(Device):
         return float(end.handle - start.handle) * 1e3
 
     def create_stream(self, label: str = "") -> Stream:
+        self._outside_capture(f"create_stream {label}")
         return Stream(label)
 
     @contextmanager
@@ -201,13 +204,21 @@ class HostDevice(Device):
         index = 0
         for item in executable.graph.handle:
             if isinstance(item, list):
-                work.extend(item)
+                work.extend(self._child_work(item))
             elif isinstance(item, DeviceEvent):
                 work.append(partial(self._record_node, executable, index))
                 index += 1
             else:
                 work.append(item)
         executable.handle = work
+
+    def _child_work(self, items: Sequence[Any]) -> Iterator[Work]:
+        """A child's calls, flat; its own event nodes keep the events they were composed with."""
+        for item in items:
+            if isinstance(item, list):
+                yield from self._child_work(item)
+            else:
+                yield partial(self._record_event, item) if isinstance(item, DeviceEvent) else item
 
     def _record_node(self, executable: GraphExec, index: int) -> None:
         self._record_event(executable.events[index])

@@ -1,0 +1,168 @@
+"""Kernels from source to cubin: NVRTC with no GPU present, behind a cache on disk.
+
+Cubins are loaded and not PTX, because NVRTC may be newer than the driver, which would then refuse
+its PTX. A cubin runs on the architecture it was built for and on later minors of the same major.
+The CUDA packages are imported where they are used: the catalogue imports this folder on machines
+that have none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onegraph.kernels.catalogue import KernelSpec
+
+#: What every kernel is compiled for in CI: from Turing to Blackwell.
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+#: The folder that ``#include "common/layout.cuh"`` is relative to.
+INCLUDE = Path(__file__).parent
+
+_STANDARD = "c++17"
+_MAGIC = b"onegraph-cubin-1"
+_unwritable: set[Path] = set()
+
+
+class CompileError(RuntimeError):
+    """NVRTC refused a kernel.
+
+    Attributes:
+        kernel: its name.
+        arch: the architecture it was compiled for.
+        log: what NVRTC said.
+    """
+
+    def __init__(self, kernel: str, arch: str, log: str) -> None:
+        super().__init__(f"kernel {kernel} does not compile for {arch}:\n{log}")
+        self.kernel, self.arch, self.log = kernel, arch, log
+
+
+def architecture(major: int, minor: int) -> str:
+    """The architecture to compile for on a GPU of compute capability `major`.`minor`.
+
+    Raises:
+        ValueError: nothing in `ARCHITECTURES` runs on it.
+    """
+    known = sorted(int(a.removeprefix("sm_")) for a in ARCHITECTURES)
+    fits = [a for a in known if a // 10 == major and a % 10 <= minor]
+    if not fits:
+        raise ValueError(
+            f"compute capability {major}.{minor} is not supported; kernels are built for"
+            f" {', '.join(ARCHITECTURES)} and later minors of these"
+        )
+    return f"sm_{fits[-1]}"
+
+
+def cache_dir() -> Path:
+    """``ONEGRAPH_CACHE``, else ``$XDG_CACHE_HOME/onegraph``, else ``~/.cache/onegraph``."""
+    if own := os.environ.get("ONEGRAPH_CACHE"):
+        return Path(own)
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg) / "onegraph"
+    return Path.home() / ".cache" / "onegraph"
+
+
+def compile_kernel(spec: KernelSpec, arch: str) -> bytes:
+    """The cubin of `spec` for `arch`, from the cache or from NVRTC.
+
+    Raises:
+        CompileError: with NVRTC's log.
+    """
+    return compile_source(spec.source.read_text(encoding="utf-8"), spec.name, arch, fma=spec.fma)
+
+
+def compile_source(source: str, name: str, arch: str, *, fma: bool) -> bytes:
+    """The cubin of CUDA C++ `source` (see `compile_kernel`)."""
+    entry = cache_dir() / f"{name}-{arch}-{_key(source, name, arch, fma=fma)}.cubin"
+    if (cached := _read(entry)) is not None:
+        return cached
+    cubin = _nvrtc(source, name, arch, fma=fma)
+    _write(entry, cubin)
+    return cubin
+
+
+def _nvrtc(source: str, name: str, arch: str, *, fma: bool) -> bytes:
+    from cuda.core import Program, ProgramOptions
+
+    # cuda.core exports its exception under no public name.
+    from cuda.core._utils.cuda_utils import CUDAError
+
+    options = ProgramOptions(
+        name=f"{name}.cu", arch=arch, std=_STANDARD, include_path=[str(INCLUDE)], fma=fma
+    )
+    try:
+        return bytes(Program(source, "c++", options).compile("cubin").code)
+    except CUDAError as error:
+        raise CompileError(name, arch, str(error)) from error
+
+
+# -------------------------------------------------------------------- the cache
+
+
+@cache
+def _nvrtc_version() -> tuple[int, int]:
+    from cuda.bindings import nvrtc
+
+    result, major, minor = nvrtc.nvrtcVersion()
+    if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise RuntimeError(f"nvrtcVersion answered {result.name}")
+    return int(major), int(minor)
+
+
+@cache
+def _headers_digest() -> str:
+    """Every header of the folder counts, included or not: there are few, and it can't be wrong."""
+    digest = hashlib.sha256()
+    for header in sorted(INCLUDE.rglob("*.cuh")):
+        content = header.read_bytes()
+        digest.update(f"{header.relative_to(INCLUDE).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _key(source: str, name: str, arch: str, *, fma: bool) -> str:
+    parts = [source, name, arch, fma, _STANDARD, _headers_digest(), _nvrtc_version()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
+
+
+def _read(entry: Path) -> bytes | None:
+    """The cubin in `entry`; ``None`` if it is absent, unreadable, cut short or damaged."""
+    try:
+        content = entry.read_bytes()
+    except OSError:
+        return None
+    head = len(_MAGIC) + 32
+    payload = content[head:]
+    if content[:head] != _MAGIC + hashlib.sha256(payload).digest():
+        return None
+    return payload
+
+
+def _write(entry: Path, cubin: bytes) -> None:
+    """Put `cubin` under `entry` in one step, so that a reader never sees half of it."""
+    scratch = ""
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        handle, scratch = tempfile.mkstemp(dir=entry.parent, prefix=".tmp-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(cubin).digest() + cubin)
+        Path(scratch).replace(entry)
+    except OSError as error:
+        if scratch:
+            Path(scratch).unlink(missing_ok=True)
+        if entry.parent not in _unwritable:
+            _unwritable.add(entry.parent)
+            warnings.warn(
+                f"kernels are compiled anew in each run: cache {entry.parent} can't be written"
+                f" ({error}); set ONEGRAPH_CACHE to a writable folder",
+                RuntimeWarning,
+                stacklevel=2,
+            )

@@ -1,0 +1,623 @@
+"""`CudaDevice`: the `Device` protocol on cuda.core, with cuda.bindings where it has no call.
+
+Importing this needs the CUDA packages and no driver; opening a device needs both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NoReturn
+from weakref import WeakSet
+
+import numpy as np
+from cuda.bindings import driver
+from cuda.core import Device as Gpu
+from cuda.core import EventOptions, LaunchConfig, LegacyPinnedMemoryResource, ObjectCode
+from cuda.core import launch as enqueue
+
+# cuda.core exports its exception under no public name.
+from cuda.core._utils.cuda_utils import CUDAError
+from cuda.core.graph import GraphCompleteOptions, GraphDefinition
+from numpy.typing import NDArray
+
+from onegraph.kernels import compile as compiler
+from onegraph.kernels.catalogue import DTYPES, KernelSpec, find
+from onegraph.kernels.device.base import (
+    MAX_BLOCKS,
+    Device,
+    DeviceArray,
+    DeviceEvent,
+    Graph,
+    GraphExec,
+    Launch,
+    Matmul,
+    Module,
+    Stream,
+)
+from onegraph.kernels.device.ledger import Ledger
+from onegraph.kernels.device.select import DeviceUnavailableError
+from onegraph.kernels.learner import gemm
+
+Gemm = Literal["auto", "kernel", "cublaslt"]
+
+#: Multiply-adds from which `auto` gives a matmul to cuBLASLt. Below, a launch of cuBLASLt's costs
+#: more than our kernel takes (512 x 512 x 512 is the smallest cube above).
+CUBLASLT_FROM = 1 << 27
+
+#: Checked matmul calls that are kept ready. A program has some dozens; scratch that is allocated
+#: anew each step (stage 0) makes more of them, and then all are dropped.
+_READY_MATMULS = 1024
+
+_EPILOGUES = {
+    "none": gemm.NONE,
+    "bias": gemm.BIAS,
+    "bias_relu": gemm.BIAS_RELU,
+    "relu_grad": gemm.RELU_GRAD,
+}
+
+#: kernel, launch shape, typed arguments: what one launch takes
+Call = tuple[Any, LaunchConfig, tuple[Any, ...]]
+
+#: Builders whose capture the driver had invalidated. cuda.core 1.2 can crash when it takes one
+#: down, so they are never taken down.
+_invalidated: list[Any] = []
+
+
+class _Allocation:
+    """A buffer, and the rule that it is not freed while its device captures.
+
+    An array that is dropped inside a capture, and not freed, would put a free node into the graph
+    (or invalidate it); its buffer waits for the end of the capture instead.
+    """
+
+    __slots__ = ("buffer", "device")
+
+    def __init__(self, buffer: Any, device: CudaDevice) -> None:
+        self.buffer, self.device = buffer, device
+
+    def __del__(self) -> None:
+        if self.device._builder is not None:
+            self.device._late.append(self.buffer)
+
+
+@dataclass
+class _Built:
+    """What a `Graph` holds on CUDA.
+
+    Attributes:
+        definition: cuda.core's graph.
+        owner: the builder it was captured with, if it was captured.
+        event_nodes: in the order of ``Graph.events``.
+        modules: the device's loaded modules, which must outlive the graph.
+    """
+
+    definition: Any
+    owner: Any
+    modules: list[Any]
+    event_nodes: list[Any] = field(default_factory=list)
+
+
+class CudaDevice(Device):
+    """One NVIDIA GPU with one training stream.
+
+    Args:
+        ledger: counts the calls; a new one if not given.
+        gemm: which code multiplies matrices. ``auto``: our kernel below `CUBLASLT_FROM`
+            multiply-adds and cuBLASLt from there on, or our kernel alone where cuBLASLt is not
+            installed (`matmul_backend` says which); ``kernel`` or ``cublaslt``: that one always.
+            The choice depends on the shape alone, so that every stage computes the same bits.
+        index: which GPU, as CUDA counts them.
+
+    Raises:
+        DeviceUnavailableError: no driver, no GPU, a GPU too old, or ``cublaslt`` without cuBLASLt.
+    """
+
+    kind = "cuda"
+
+    def __init__(
+        self, ledger: Ledger | None = None, *, gemm: Gemm = "auto", index: int = 0
+    ) -> None:
+        super().__init__(ledger)
+        self._builder: Any = None
+        self._late: list[Any] = []
+        if gemm not in ("auto", "kernel", "cublaslt"):
+            raise ValueError(f"gemm {gemm!r} is unknown; choose auto, kernel or cublaslt")
+        try:
+            self._gpu = Gpu(index)
+            self._gpu.set_current()
+            capability = self._gpu.compute_capability
+            self.arch = compiler.architecture(capability.major, capability.minor)
+            self.name = str(self._gpu.name)
+            self._stream: Any = self._gpu.create_stream()
+        except (RuntimeError, ValueError, CUDAError) as error:
+            raise DeviceUnavailableError(
+                f"GPU {index} can't be used: {str(error).rstrip('.')}; check that nvidia-smi"
+                " lists it, or use --device host"
+            ) from error
+        self._memory: Any = self._gpu.memory_resource
+        self._pinned: Any = LegacyPinnedMemoryResource()
+        self._pinned_arrays: WeakSet[DeviceArray] = WeakSet()
+        # Grace and the like may read pageable memory in place instead of staging it first.
+        self._reads_pageable = bool(
+            self._gpu.properties.pageable_memory_access_uses_host_page_tables
+        )
+        self._current: Any = self._stream
+        self._target: Any = self._stream
+        self._queue: Any = self._stream.handle
+        self._collecting = False
+        self._modules: list[Any] = []
+        self._kernels: dict[tuple[str, bool], Any] = {}
+        self._matmuls: dict[tuple[Any, ...], tuple[Callable[[], None], ...]] = {}
+        self._workspaces: list[Any] = []
+        self._gemm = gemm
+        self._lt = self._open_cublaslt(gemm)
+
+    def _open_cublaslt(self, mode: Gemm) -> Any:
+        #: what multiplies matrices, in words
+        self.matmul_backend = "kernel"
+        if mode == "kernel":
+            return None
+        try:
+            from onegraph.kernels.device.cublaslt import CublasLt, CublasLtError
+        except ImportError as error:
+            return self._without_cublaslt(mode, error)
+        try:
+            lt = CublasLt(self._reserve)
+            self.matmul_backend = f"{'kernel and ' if mode == 'auto' else ''}cuBLASLt {lt.version}"
+        except (RuntimeError, CublasLtError) as error:
+            return self._without_cublaslt(mode, error)
+        return lt
+
+    def _without_cublaslt(self, mode: Gemm, error: Exception) -> None:
+        if mode == "cublaslt":
+            raise DeviceUnavailableError(
+                f"gemm='cublaslt' needs cuBLASLt ({error}); run pip install 'onegraph[cuda]', or"
+                " use gemm='auto'"
+            ) from error
+        self.matmul_backend = f"kernel (no cuBLASLt: {error})"
+
+    def _reserve(self, nbytes: int) -> int:
+        buffer = self._memory.allocate(nbytes, stream=self._stream)
+        self._workspaces.append(buffer)
+        return int(buffer.handle)
+
+    # ---------------------------------------------------------------- errors
+
+    def _check(self, result: tuple[Any, ...], op: str) -> Any:
+        """The value of a driver call, whose answer is ``(CUresult, *values)``."""
+        code = result[0]
+        if code != driver.CUresult.CUDA_SUCCESS:
+            _, text = driver.cuGetErrorString(code)
+            self.fail(str(code.name), op, text.decode() if text else "no description")
+        return result[1] if len(result) == 2 else result[1:]
+
+    def _translate(self, error: Exception, op: str, detail: str = "") -> NoReturn:
+        """Raise cuda.core's or cuBLASLt's `error` as a `DeviceError` of the same name."""
+        found = re.search(r"\b(?:CUDA_ERROR|CUBLAS_STATUS)_\w+", str(error))
+        name = found.group() if found else "CUDA_ERROR_UNKNOWN"
+        try:
+            self.fail(name, op, f"{detail}: {error}" if detail else str(error))
+        except RuntimeError as translated:
+            raise translated from error
+
+    # ---------------------------------------------------------------- memory
+
+    def memory_free(self) -> int:
+        """What the driver reports, and what our memory pool holds without using it."""
+        free, _ = self._check(driver.cuMemGetInfo(), "memory_free")
+        pool = getattr(self._memory, "attributes", None)
+        idle = pool.reserved_mem_current - pool.used_mem_current if pool is not None else 0
+        return int(free) + int(idle)
+
+    def _allocate(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, pinned: bool
+    ) -> DeviceArray:
+        array = DeviceArray(self, name, shape, dtype, pinned=pinned)
+        source = self._pinned if pinned else self._memory
+        try:
+            # At least one byte: an empty array has an address too.
+            buffer = source.allocate(max(array.nbytes, 1), stream=self._current)
+        except CUDAError as error:
+            self._translate(
+                error,
+                f"allocate {name}",
+                f"{array.nbytes:,} bytes asked for, {self.memory_free():,} free",
+            )
+        array.ptr = int(buffer.handle)
+        array.keep = _Allocation(buffer, self)
+        if pinned:
+            # Its default would be the legacy stream, which does not wait for ours.
+            buffer.set_deallocation_stream(self._current)
+            raw: Any = (ctypes.c_uint8 * max(array.nbytes, 1)).from_address(array.ptr)
+            raw.allocation = array.keep  # the view may outlive the array
+            array.host = np.frombuffer(raw, np.uint8)[: array.nbytes].view(dtype).reshape(shape)
+            self._pinned_arrays.add(array)
+        return array
+
+    def _free(self, array: DeviceArray) -> None:
+        allocation = array.keep
+        assert isinstance(allocation, _Allocation)
+        array.keep = array.host = None
+        try:
+            allocation.buffer.close(self._current)
+        except CUDAError as error:
+            self._translate(error, f"free {array.name}")
+
+    def _reads_in_place(self, address: int) -> bool:
+        """Whether an asynchronous copy may still read host memory at `address` after the call."""
+        return self._reads_pageable or any(
+            not a.freed and a.ptr <= address < a.ptr + a.nbytes for a in self._pinned_arrays
+        )
+
+    def _copy_htod(self, dst: DeviceArray, src: NDArray[Any]) -> None:
+        if not dst.nbytes:
+            return
+        op, address = f"copy_htod {dst.name}", src.ctypes.data
+        self._check(driver.cuMemcpyHtoDAsync(dst.ptr, address, dst.nbytes, self._queue), op)
+        if self._reads_in_place(address):
+            self._check(driver.cuStreamSynchronize(self._queue), op)
+
+    def _copy_dtoh(self, dst: NDArray[Any], src: DeviceArray) -> None:
+        op = f"copy_dtoh {src.name}"
+        if src.nbytes:
+            address = dst.ctypes.data
+            self._check(driver.cuMemcpyDtoHAsync(address, src.ptr, src.nbytes, self._queue), op)
+        self._check(driver.cuStreamSynchronize(self._queue), op)
+
+    def _copy_dtod(self, dst: DeviceArray, src: DeviceArray) -> None:
+        if dst.nbytes:
+            self._check(
+                driver.cuMemcpyDtoDAsync(dst.ptr, src.ptr, dst.nbytes, self._queue),
+                f"copy_dtod {dst.name} <- {src.name}",
+            )
+
+    def _memset(self, dst: DeviceArray) -> None:
+        if dst.nbytes:
+            self._check(
+                driver.cuMemsetD8Async(dst.ptr, 0, dst.nbytes, self._queue), f"memset {dst.name}"
+            )
+
+    # ---------------------------------------------------------------- kernels
+
+    def _load(self, spec: KernelSpec, *, graphed: bool) -> Any:
+        """The kernel from one of the two sets of modules: ``graphed``, or what serves the rest."""
+        kernel = self._kernels.get((spec.name, graphed))
+        if kernel is not None:
+            return kernel
+        op = f"load {spec.name}"
+        self._outside_capture(op)
+        self.ledger.count("module_load")
+        cubin = compiler.compile_kernel(spec, self.arch)
+        try:
+            code = ObjectCode.from_cubin(cubin, name=f"{spec.name}.cu")
+            kernel = code.get_kernel(spec.name)
+        except CUDAError as error:
+            self._translate(error, op)
+        # The driver loads a function when it is first launched, and may not do so in a capture.
+        function = self._check(driver.cuKernelGetFunction(kernel.handle), op)
+        self._check(driver.cuFuncLoad(function), op)
+        self._modules.append(code)
+        self._kernels[spec.name, graphed] = kernel
+        return kernel
+
+    def _prepare(
+        self,
+        spec: KernelSpec,
+        args: Mapping[str, DeviceArray | int | float],
+        scalars: Mapping[str, int | float],
+        blocks: int,
+        module: Module,
+    ) -> Call:
+        kernel = self._load(spec, graphed=module == "graphed")
+        values: list[Any] = []
+        for param in spec.params:
+            value = args[param.name]
+            if isinstance(value, DeviceArray):
+                values.append(value.ptr)
+            else:
+                values.append(DTYPES[param.dtype].type(scalars[param.name]))
+        return kernel, LaunchConfig(grid=blocks, block=spec.block), tuple(values)
+
+    def _launch(self, launch: Launch) -> None:
+        self._enqueue(launch.payload, launch.spec.name)
+
+    def _enqueue(self, call: Call, name: str) -> None:
+        kernel, config, values = call
+        try:
+            enqueue(self._target, config, kernel, *values)
+        except CUDAError as error:
+            self._translate(error, f"launch {name}")
+
+    # ---------------------------------------------------------------- matmul
+
+    def _matmul(
+        self,
+        spec: Matmul,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        extra: DeviceArray | None,
+        module: Module,
+    ) -> None:
+        # Addresses and not arrays: a new array at an old address takes the same arguments.
+        where = (a.ptr, b.ptr, out.ptr, 0 if extra is None else extra.ptr)
+        key = (spec, *where, module == "graphed")
+        calls = self._matmuls.get(key)
+        if calls is None:
+            if len(self._matmuls) >= _READY_MATMULS:
+                self._matmuls.clear()
+            large = self._uses_cublaslt(spec)
+            ready = self._large_matmul if large else self._small_matmul
+            calls = self._matmuls[key] = ready(spec, a, b, out, extra, module)
+        for call in calls:
+            call()
+
+    def _uses_cublaslt(self, spec: Matmul) -> bool:
+        size = spec.m * spec.n * spec.k
+        if self._lt is None or size == 0:
+            return False
+        return self._gemm == "cublaslt" or size >= CUBLASLT_FROM
+
+    def _kernel_call(
+        self,
+        name: str,
+        args: Mapping[str, DeviceArray | int | float],
+        module: Module,
+    ) -> Callable[[], None]:
+        spec = find(name)
+        scalars = {k: v for k, v in args.items() if not isinstance(v, DeviceArray)}
+        blocks = min(spec.blocks(scalars), MAX_BLOCKS)
+        call = self._prepare(spec, args, scalars, blocks, module)
+        return partial(self._enqueue, call, name)
+
+    def _small_matmul(
+        self,
+        spec: Matmul,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        extra: DeviceArray | None,
+        module: Module,
+    ) -> tuple[Callable[[], None], ...]:
+        tile_m, tiles_m, tiles_n = gemm.tiling(spec.m, spec.n)
+        args: dict[str, DeviceArray | int | float] = {
+            "a": a,
+            "b": b,
+            "extra": a if extra is None else extra,  # not read without an epilogue
+            "out": out,
+            "m": spec.m,
+            "n": spec.n,
+            "k": spec.k,
+            "trans_a": int(spec.trans_a),
+            "trans_b": int(spec.trans_b),
+            "epilogue": _EPILOGUES[spec.epilogue],
+            "tile_m": tile_m,
+            "tiles_m": tiles_m,
+            "tiles_n": tiles_n,
+        }
+        return (self._kernel_call("gemm", args, module),)
+
+    def _large_matmul(
+        self,
+        spec: Matmul,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        extra: DeviceArray | None,
+        module: Module,
+    ) -> tuple[Callable[[], None], ...]:
+        aligned = all(x.ptr % 16 == 0 for x in (a, b, out))
+        if not self._lt.known(spec, aligned=aligned):
+            self._outside_capture(f"plan {spec}")
+        bias = 0 if extra is None else extra.ptr
+        product = partial(self._cublaslt, spec, a.ptr, b.ptr, out.ptr, bias, aligned=aligned)
+        if spec.epilogue in ("none", "bias"):
+            return (product,)
+        args: dict[str, DeviceArray | int | float] = {
+            "extra": out if extra is None else extra,
+            "out": out,
+            "n": out.size,
+            "grad": int(spec.epilogue == "relu_grad"),
+        }
+        return product, self._kernel_call("relu_epilogue", args, module)
+
+    def _cublaslt(
+        self, spec: Matmul, a: int, b: int, out: int, bias: int, *, aligned: bool
+    ) -> None:
+        from onegraph.kernels.device.cublaslt import CublasLtError, NoAlgorithmError
+
+        try:
+            self._lt.matmul(spec, a, b, out, bias, int(self._queue), aligned=aligned)
+        except (CublasLtError, NoAlgorithmError) as error:
+            self._translate(error, f"matmul {spec}")
+
+    # ---------------------------------------------------------------- order and time
+
+    def _synchronize(self) -> None:
+        self._check(driver.cuStreamSynchronize(self._queue), "synchronize")
+
+    def _create_event(self, label: str) -> DeviceEvent:
+        try:
+            return DeviceEvent(label, self._gpu.create_event(EventOptions(timing_enabled=True)))
+        except CUDAError as error:
+            self._translate(error, f"create_event {label}")
+
+    def _record_event(self, event: DeviceEvent) -> None:
+        self._check(
+            driver.cuEventRecord(event.handle.handle, self._queue), f"record_event {event.label}"
+        )
+
+    def _elapsed_ms(self, start: DeviceEvent, end: DeviceEvent) -> float:
+        op = f"elapsed_ms {start.label} to {end.label}"
+        for event in (start, end):
+            self._check(driver.cuEventSynchronize(event.handle.handle), op)
+        times = driver.cuEventElapsedTime(start.handle.handle, end.handle.handle)
+        return float(self._check(times, op))
+
+    def create_stream(self, label: str = "") -> Stream:
+        """A further stream beside the training stream."""
+        self._outside_capture(f"create_stream {label}")
+        try:
+            return Stream(label, self._gpu.create_stream())
+        except CUDAError as error:
+            self._translate(error, f"create_stream {label}")
+
+    @contextmanager
+    def on(self, stream: Stream) -> Iterator[None]:
+        """Issue what is asked inside on `stream`, ordered after and before the training stream."""
+        op = f"switch to stream {stream.label}"
+        self._outside_capture(op)
+        before = self._current
+        self._order(stream.handle, before, op)
+        self._switch(stream.handle)
+        try:
+            yield
+        finally:
+            self._switch(before)
+            self._order(before, stream.handle, op)
+
+    def _switch(self, stream: Any) -> None:
+        self._current = self._target = stream
+        self._queue = stream.handle
+
+    def _order(self, later: Any, earlier: Any, op: str) -> None:
+        try:
+            later.wait(earlier)
+        except CUDAError as error:
+            self._translate(error, op)
+
+    # ---------------------------------------------------------------- graphs
+
+    def _begin_capture(self, graph: Graph) -> None:
+        # A collection in the middle could free a graph, a module or a buffer, which ends a capture.
+        self._collecting = gc.isenabled()
+        gc.disable()
+        try:
+            builder: Any = self._current.create_graph_builder()
+            # thread_local: a call of ours that has no place in a capture is an error, where
+            # "relaxed" lets it through; other threads (a data loader's) stay free, where "global"
+            # would stop them too.
+            builder.begin_building("thread_local")
+        except CUDAError as error:
+            self._finish_capture()
+            self._translate(error, f"capture {graph.label}")
+        self._builder = self._target = builder
+        self._queue = builder.stream.handle
+
+    def _finish_capture(self) -> None:
+        self._builder = None
+        self._switch(self._current)
+        self._late.clear()
+        if self._collecting:
+            gc.enable()
+
+    def _end_capture(self, graph: Graph) -> None:
+        builder = self._builder
+        try:
+            builder.end_building()
+            graph.handle = _Built(builder.graph_definition, builder, self._modules)
+        except CUDAError as error:
+            _invalidated.append(builder)
+            self._translate(error, f"capture {graph.label}")
+        finally:
+            self._finish_capture()
+
+    def _abandon_capture(self, graph: Graph) -> None:
+        # An illegal call is refused before it reaches the driver, so that the capture is valid as
+        # a rule and ends like any other.
+        builder = self._builder
+        try:
+            _, status, *_ = driver.cuStreamIsCapturing(self._queue)
+            if status == driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_INVALIDATED:
+                _invalidated.append(builder)
+                driver.cuStreamEndCapture(self._queue)  # answers with the error; frees the stream
+            else:
+                builder.end_building()
+                builder.close()
+        except CUDAError:
+            _invalidated.append(builder)
+        finally:
+            self._finish_capture()
+
+    def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None:
+        definition: Any = GraphDefinition()
+        built = _Built(definition, None, self._modules)
+        node = definition
+        try:
+            for item in items:
+                if isinstance(item, Graph):
+                    node = node.embed(item.handle.definition)
+                else:
+                    node = node.record(item.handle)
+                    built.event_nodes.append(node)
+        except CUDAError as error:
+            self._translate(error, f"compose {graph.label}")
+        graph.handle = built
+
+    def _instantiate(self, executable: GraphExec) -> None:
+        definition = executable.graph.handle.definition
+        try:
+            options = GraphCompleteOptions(upload_stream=self._current)
+            executable.handle = definition.instantiate(options)
+        except CUDAError as error:
+            self._translate(error, f"instantiate {executable.graph.label}")
+
+    def _graph_launch(self, executable: GraphExec) -> None:
+        try:
+            executable.handle.launch(self._current)
+        except CUDAError as error:
+            self._translate(error, f"graph_launch {executable.graph.label}")
+
+    def _set_graph_event(self, executable: GraphExec, index: int, event: DeviceEvent) -> None:
+        node = executable.graph.handle.event_nodes[index]
+        self._check(
+            driver.cuGraphExecEventRecordNodeSetEvent(
+                executable.handle.handle, node.handle, event.handle.handle
+            ),
+            f"set_graph_events {executable.graph.label}",
+        )
+
+    def driver_node_count(self, graph: Graph) -> int:
+        """Nodes that do work, children's included, as the driver counts them."""
+        return self._driver_nodes(graph.handle.definition.handle)
+
+    def _driver_nodes(self, handle: Any) -> int:
+        op, kinds = "driver_node_count", driver.CUgraphNodeType
+        _, count = self._check(driver.cuGraphGetNodes(handle), op)
+        nodes, _ = self._check(driver.cuGraphGetNodes(handle, count), op)
+        total = 0
+        for node in nodes:
+            kind = self._check(driver.cuGraphNodeGetType(node), op)
+            if kind == kinds.CU_GRAPH_NODE_TYPE_GRAPH:
+                child = self._check(driver.cuGraphChildGraphNodeGetGraph(node), op)
+                total += self._driver_nodes(child)
+            elif kind != kinds.CU_GRAPH_NODE_TYPE_EMPTY:
+                total += 1
+        return total
+
+    # ---------------------------------------------------------------- lifetime
+
+    def close(self) -> None:
+        """Wait for the GPU, then give up plans, modules and the stream. Safe to call twice.
+
+        Graphs that are still open keep the modules they use.
+        """
+        if self._stream is None:
+            return
+        with contextlib.suppress(CUDAError):  # an earlier failure has been reported already
+            self._stream.sync()
+        self._matmuls.clear()
+        self._kernels.clear()
+        self._modules = []
+        if self._lt is not None:
+            self._lt.close()
+            self._lt = None
+        self._workspaces.clear()
+        self._stream = self._current = self._target = self._queue = None

@@ -1,0 +1,717 @@
+"""What every device must do, as tests over a fixture ``device``.
+
+`tests/kernels/test_host_device.py` runs them on the host device and
+`tests/gpu/test_device_cuda.py` on a GPU: a rule of CUDA's that the host device does not enforce
+would let a program through in CI that fails on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from onegraph.kernels.catalogue import KernelArgumentError
+from onegraph.kernels.device import (
+    Device,
+    DeviceArray,
+    DeviceError,
+    HostDevice,
+    ModuleMixError,
+)
+from onegraph.kernels.device.base import Matmul, Stream
+
+UNSUPPORTED = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+INVALIDATED = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
+ILLEGAL_ADDRESS = "CUDA_ERROR_ILLEGAL_ADDRESS"
+INVALID_VALUE = "CUDA_ERROR_INVALID_VALUE"
+INVALID_HANDLE = "CUDA_ERROR_INVALID_HANDLE"
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
+
+
+def relu(device: Device, array: DeviceArray, module: str = "shared", blocks: int = 64) -> None:
+    """``array = max(array, 0)`` by the smallest kernel of the catalogue."""
+    device.run(
+        "relu_epilogue",
+        extra=array,
+        out=array,
+        n=array.size,
+        grad=0,
+        module=module,
+        max_blocks=blocks,
+    )
+
+
+def values(array: DeviceArray) -> list[float]:
+    return array.to_host_checkpoint().ravel().tolist()
+
+
+@contextlib.contextmanager
+def refused(name: str, op: str = ""):
+    with pytest.raises(DeviceError, match=op or None) as caught:
+        yield caught
+    assert caught.value.name == name
+
+
+# -------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64", "u32", "u64", "u8"])
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 5), (2, 3, 7)])
+def test_upload_and_read_back(device, dtype, shape):
+    array = device.allocate(shape, dtype, "x")
+    want = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(array.dtype)
+    device.copy_htod(array, want)
+    got = array.to_host_checkpoint()
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+    device.free(array)
+
+
+def test_source_of_an_upload_may_be_overwritten_at_once(device):
+    array, source = device.allocate((1000,), "f32"), np.arange(1000, dtype=np.float32)
+    device.copy_htod(array, source)
+    source[:] = -1
+    assert values(array) == list(range(1000))
+
+
+def test_pinned_source_of_an_upload_may_be_overwritten_at_once(device):
+    pinned = device.allocate((1 << 20,), "f32", "pinned", pinned=True)
+    pinned.host[:] = 7
+    array = device.allocate((1 << 20,), "f32")
+    device.copy_htod(array, pinned.host)
+    pinned.host[:] = -1
+    assert set(values(array)) == {7.0}
+
+
+def test_copy_and_memset_on_the_device(device):
+    a, b = device.upload(f32(1, 2, 3)), device.upload(f32(4, 5, 6))
+    device.copy_dtod(a, b)
+    device.memset(b)
+    assert (values(a), values(b)) == ([4, 5, 6], [0, 0, 0])
+    device.memset_sync(a)
+    assert values(a) == [0, 0, 0]
+
+
+def test_view_shares_memory(device):
+    base = device.upload(np.arange(12, dtype=np.float32), "base")
+    view = base.view(4, (2, 3))
+    assert view.to_host_checkpoint().tolist() == [[4, 5, 6], [7, 8, 9]]
+    device.memset(view.view(1, (2,)))
+    assert values(base) == [0, 1, 2, 3, 4, 0, 0, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize(("offset", "shape"), [(-1, (2,)), (0, (13,)), (12, (1,)), (6, (2, 4))])
+def test_view_outside_its_base(device, offset, shape):
+    base = device.allocate((12,), "f32", "base")
+    with pytest.raises(ValueError, match=r"'base'.*do not lie in its 12"):
+        base.view(offset, shape)
+
+
+def test_more_memory_than_there_is(device):
+    count = device.memory_free() // 2
+    with refused("CUDA_ERROR_OUT_OF_MEMORY", "allocate huge") as caught:
+        device.allocate((count,), "f32", "huge")
+    assert f"{count * 4:,} bytes" in str(caught.value)
+    assert values(device.upload(f32(1))) == [1]  # and the device goes on
+
+
+def test_freed_twice_and_freed_view(device):
+    array = device.allocate((4,), "f32", "x")
+    with refused(INVALID_VALUE, "free x.*view"):
+        device.free(array.view(0, (2,)))
+    device.free(array)
+    with refused(INVALID_VALUE, "free x.*already"):
+        device.free(array)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda d, x, y: d.copy_dtod(y, x),
+        lambda d, x, y: d.copy_dtod(x, y),
+        lambda d, x, _: d.memset(x),
+        lambda d, x, _: d.memset(x.view(0, (2,))),
+        lambda d, x, _: d.copy_htod(x, f32(1, 2)),
+        lambda d, x, _: x.to_host_checkpoint(),
+        lambda d, x, _: relu(d, x),
+        lambda d, x, y: d.matmul(Matmul(1, 2, 1), y.view(0, (1,)), x, y),
+    ],
+)
+def test_use_after_free(device, use):
+    x, y = device.allocate((2,), "f32", "x"), device.upload(f32(1, 2), "y")
+    device.free(x)
+    with refused(ILLEGAL_ADDRESS, "'x' was freed"):
+        use(device, x, y)
+
+
+def test_prepared_launch_of_a_freed_array(device):
+    x = device.upload(f32(1, 2), "x")
+    launch = device.prepare("relu_epilogue", {"extra": x, "out": x, "n": 2, "grad": 0})
+    device.free(x)
+    with refused(ILLEGAL_ADDRESS, "launch relu_epilogue.*'x' was freed"):
+        device.launch(launch)
+
+
+def test_array_of_another_device(device):
+    with refused(INVALID_VALUE, "another device"):
+        device.memset(HostDevice().allocate((1,), "f32", "stranger"))
+
+
+@pytest.mark.parametrize(
+    "source", [np.zeros(3, np.float32), np.zeros(2, np.float64), np.zeros((2, 2), np.float32)]
+)
+def test_copies_that_do_not_fit(device, source):
+    x = device.upload(f32(1, 2), "x")
+    with refused(INVALID_VALUE, "copy_htod x"):
+        device.copy_htod(x, source)
+    with refused(INVALID_VALUE, "copy_dtoh x"):
+        device.copy_dtoh(source, x)
+
+
+def test_copy_to_a_strided_destination(device):
+    x = device.upload(f32(1, 2), "x")
+    with refused(INVALID_VALUE, "contiguous"):
+        device.copy_dtoh(np.zeros(4, np.float32)[::2], x)
+
+
+def test_copy_between_sizes(device):
+    with refused(INVALID_VALUE, "a <- b"):
+        device.copy_dtod(device.allocate((2,), "f32", "a"), device.allocate((3,), "f32", "b"))
+
+
+def test_deprecated_read_backs(device):
+    x = device.upload(f32(1, 2).reshape(2, 1))
+    with pytest.warns(DeprecationWarning, match="to_host_checkpoint"):
+        assert x.to_host().tolist() == [[1], [2]]
+    with pytest.warns(DeprecationWarning, match="to_host_checkpoint"):
+        assert x.to_vec() == [1, 2]
+
+
+def test_pinned_memory_shows_what_a_kernel_writes(device):
+    pinned = device.allocate((3,), "f32", "record", pinned=True)
+    pinned.host[:] = (-1, 2, -3)
+    relu(device, pinned)
+    device.synchronize()
+    assert pinned.host.tolist() == [0, 2, 0]
+    assert pinned.view(1, (1,)).host.tolist() == [2]
+    device.free(pinned)
+
+
+def test_empty_arrays(device):
+    for pinned in (False, True):
+        x = device.allocate((0, 3), "f64", "empty", pinned=pinned)
+        device.memset(x)
+        device.copy_dtod(x, x.view(0, (0,)))
+        assert x.to_host_checkpoint().shape == (0, 3)
+        device.free(x)
+    assert device.allocate((0,), "f32", pinned=True).host.shape == (0,)
+
+
+# -------------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"extra": 3}, "extra takes a device array, got 3"),
+        ({"out": "i32"}, "out takes f32"),
+        ({"n": None}, "'n' is missing"),
+        ({"n": 1.5}, r"n takes a i32, got 1\.5"),
+        ({"n": 1 << 31}, "n = 2147483648 exceeds i32"),
+        ({"m": 1}, "no parameter 'm'; it takes extra, out, n, grad"),
+    ],
+)
+def test_argument_errors_name_the_parameter(device, change, message):
+    x = device.allocate((2,), "f32", "x")
+    args = {"extra": x, "out": x, "n": 2, "grad": 0}
+    for name, value in change.items():
+        if value is None:
+            del args[name]
+        else:
+            args[name] = device.allocate((2,), value) if isinstance(value, str) else value
+    with pytest.raises(KernelArgumentError, match=f"kernel relu_epilogue.*{message}"):
+        device.run("relu_epilogue", **args)
+
+
+def test_unknown_kernel(device):
+    with pytest.raises(KeyError, match="no kernel 'nonsense'"):
+        device.run("nonsense")
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4096])
+@pytest.mark.parametrize("n", [0, 1, 255, 257, 5000])
+def test_any_number_of_blocks(device, n, blocks):
+    want = np.arange(n, dtype=np.float32) - n // 2
+    x = device.upload(want)
+    relu(device, x, blocks=blocks)
+    np.testing.assert_array_equal(x.to_host_checkpoint(), np.maximum(want, 0))
+
+
+def test_relu_keeps_nan(device):
+    x = device.upload(f32(np.nan, -np.inf, np.inf, -0.5))
+    relu(device, x)
+    np.testing.assert_array_equal(x.to_host_checkpoint(), f32(np.nan, 0, np.inf, 0))
+
+
+A, B = f32(1, 2, 3, 4), f32(5, 6, 7, 8)
+
+
+@pytest.mark.parametrize(
+    ("trans_a", "trans_b", "want"),
+    [
+        (False, False, [19, 22, 43, 50]),
+        (True, False, [26, 30, 38, 44]),
+        (False, True, [17, 23, 39, 53]),
+        (True, True, [23, 31, 34, 46]),
+    ],
+)
+def test_matmul_transposed(device, trans_a, trans_b, want):
+    out = device.allocate((2, 2), "f32")
+    device.matmul(Matmul(2, 2, 2, trans_a, trans_b), device.upload(A), device.upload(B), out)
+    assert values(out) == want
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "extra", "want"),
+    [
+        ("none", None, [19, 22, 43, 50]),
+        ("bias", f32(-20, 100), [-1, 122, 23, 150]),
+        ("bias_relu", f32(-20, 100), [0, 122, 23, 150]),
+        ("relu_grad", f32(0, 1, -1, 2), [0, 22, 0, 50]),
+        ("relu_grad", f32(np.nan, np.inf, -0.0, 1e-30), [0, 22, 0, 50]),
+    ],
+)
+def test_matmul_epilogues(device, epilogue, extra, want):
+    out = device.allocate((2, 2), "f32")
+    other = None if extra is None else device.upload(extra)
+    spec = Matmul(2, 2, 2, epilogue=epilogue)
+    device.matmul(spec, device.upload(A), device.upload(B), out, other)
+    assert values(out) == want
+
+
+def test_matmul_lets_nan_through_the_relu(device):
+    out = device.allocate((1, 2), "f32")
+    a, b = device.upload(f32(1)), device.upload(f32(np.nan, -1))
+    bias = device.upload(f32(0, 0))
+    device.matmul(Matmul(1, 2, 1, epilogue="bias_relu"), a, b, out, bias)
+    np.testing.assert_array_equal(out.to_host_checkpoint(), [[np.nan, 0]])
+
+
+def test_matmul_over_nothing_is_its_epilogue(device):
+    out, empty = device.allocate((1, 2), "f32"), device.allocate((0,), "f32")
+    device.matmul(Matmul(1, 2, 0, epilogue="bias"), empty, empty, out, device.upload(f32(3, 4)))
+    assert values(out) == [3, 4]
+
+
+def test_matmul_operands_of_the_wrong_size(device):
+    x = device.allocate((4,), "f32", "x")
+    with refused(INVALID_VALUE, "matmul x"):
+        device.matmul(Matmul(2, 3, 2), x, x, x)
+    with refused(INVALID_VALUE, "matmul x"):
+        device.matmul(Matmul(2, 2, 2, epilogue="bias"), x, x, x)
+
+
+# -------------------------------------------------------------------- modules
+
+
+def test_graphed_module_launched_outside_a_graph(device):
+    x = device.upload(f32(-1))
+    with pytest.raises(ModuleMixError, match=r"launch relu_epilogue.*graphed.*eager") as caught:
+        relu(device, x, "graphed")
+    assert caught.value.name == "CUDA_ERROR_NOT_PERMITTED"
+    assert values(x) == [-1]
+
+
+def test_ungraphed_module_launched_in_a_capture(device):
+    x = device.upload(f32(-1))
+    relu(device, x, "ungraphed")
+    with (
+        pytest.raises(ModuleMixError, match=r"ungraphed.*captured"),
+        device.capture("g"),
+    ):
+        relu(device, x, "ungraphed")
+
+
+def test_matmul_obeys_the_modules_too(device):
+    x = device.upload(f32(2))
+    with pytest.raises(ModuleMixError, match="matmul"):
+        device.matmul(Matmul(1, 1, 1), x, x, device.allocate((1,), "f32"), module="graphed")
+
+
+def test_warm_up_may_launch_the_graphed_module(device):
+    x = device.upload(f32(-1, 2))
+    with device.warm_up():
+        relu(device, x, "graphed")
+    assert values(x) == [0, 2]
+    with device.capture("g"):
+        relu(device, x, "graphed")
+    relu(device, x, "ungraphed")
+    sites = {m: s for (k, m), s in device.launch_sites.items() if k == "relu_epilogue"}
+    assert sites == {"graphed": {"warm-up", "captured"}, "ungraphed": {"eager"}}
+
+
+# -------------------------------------------------------------------- capture
+
+
+def _on(device: Device, stream: Stream) -> None:
+    with device.on(stream):
+        pass
+
+
+def _capture(device: Device) -> None:
+    with device.capture("inner"):
+        pass
+
+
+FORBIDDEN: dict[str, Callable[[Device, dict], object]] = {
+    "allocate": lambda d, w: d.allocate((1,), "f32"),
+    "allocate array": lambda d, w: d.upload(f32(1)),
+    "free": lambda d, w: d.free(w["x"]),
+    "copy_htod": lambda d, w: d.copy_htod(w["x"], f32(1)),
+    "copy_dtoh": lambda d, w: w["x"].to_host_checkpoint(),
+    "memset_sync": lambda d, w: d.memset_sync(w["x"]),
+    "synchronize": lambda d, w: d.synchronize(),
+    "host": lambda d, w: d.host_op("think"),
+    "create_event": lambda d, w: d.create_event(),
+    "record_event": lambda d, w: d.record_event(w["event"]),
+    "elapsed_ms": lambda d, w: d.elapsed_ms(w["event"], w["event"]),
+    "create_stream": lambda d, w: d.create_stream(),
+    "switch to stream": lambda d, w: _on(d, w["stream"]),
+    "capture": lambda d, w: _capture(d),
+    "compose": lambda d, w: d.compose("c", [w["graph"]]),
+    "instantiate": lambda d, w: d.instantiate(w["graph"]),
+    "graph_launch": lambda d, w: d.graph_launch(w["exec"]),
+    "set_graph_events": lambda d, w: d.set_graph_events(w["exec"], []),
+}
+
+
+@pytest.fixture
+def world(device) -> dict:
+    """One of everything that a forbidden call needs."""
+    x = device.upload(f32(1), "x")
+    with device.capture("earlier") as graph:
+        device.memset(x)
+    event = device.create_event("e")
+    device.record_event(event)
+    return {
+        "x": device.upload(f32(1), "x"),
+        "event": event,
+        "stream": device.create_stream("side"),
+        "graph": graph,
+        "exec": device.instantiate(graph),
+    }
+
+
+@pytest.mark.parametrize("op", FORBIDDEN)
+def test_forbidden_while_capturing(device, world, op):
+    device.ledger.phase = "forward"
+    with refused(UNSUPPORTED, op) as caught, device.capture("g"):
+        FORBIDDEN[op](device, world)
+    assert caught.value.phase == "forward"
+    assert caught.value.op.startswith(op)
+    device.ledger.phase = ""
+    assert values(world["x"]) == [1]  # nothing was done, and the device goes on
+    with device.capture("after") as graph:
+        device.memset(world["x"])
+    device.graph_launch(device.instantiate(graph))
+    assert values(world["x"]) == [0]
+
+
+@pytest.mark.parametrize("op", FORBIDDEN)
+def test_swallowed_error_invalidates_the_capture(device, world, op):
+    with (
+        refused(INVALIDATED, "capture g.*refused inside"),
+        device.capture("g") as graph,
+        contextlib.suppress(DeviceError),
+    ):
+        FORBIDDEN[op](device, world)
+    assert graph.closed
+    relu(device, world["x"])
+    assert values(world["x"]) == [1]
+
+
+def test_any_exception_abandons_the_capture(device):
+    x, graphs = device.upload(f32(-1)), []
+
+    def fail_inside():
+        with device.capture("g") as graph:
+            graphs.append(graph)
+            device.memset(x)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside()
+    assert graphs[0].closed
+    assert values(x) == [-1]
+    device.free(x)
+
+
+def test_capture_records_and_does_not_run(device):
+    x, y = device.upload(f32(-1, 2), "x"), device.upload(f32(9, 9), "y")
+    relu(device, device.upload(f32(0)))  # loads the kernel
+    with device.capture("g") as graph:
+        relu(device, x)
+        device.copy_dtod(y, x)
+        device.memset(x)
+    assert (values(x), values(y)) == ([-1, 2], [9, 9])
+    assert [node.kind for node in graph.nodes] == ["kernel", "memcpy", "memset"]
+    assert graph.node_count() == 3
+    executable = device.instantiate(graph)
+    device.graph_launch(executable)
+    assert (values(x), values(y)) == ([0, 0], [0, 2])
+
+
+def test_replay_reads_current_data(device):
+    x, y = device.upload(f32(-1, 2), "x"), device.allocate((2,), "f32", "y")
+    relu(device, device.upload(f32(0)))
+    with device.capture("g") as graph:
+        device.copy_dtod(y, x)
+        relu(device, y)
+    executable = device.instantiate(graph)
+    for data, want in [((-1, 2), [0, 2]), ((3, -4), [3, 0]), ((5, 6), [5, 6])]:
+        device.copy_htod(x, f32(*data))
+        device.graph_launch(executable)
+        assert values(y) == want
+
+
+def test_matmul_in_a_graph(device):
+    a, b = device.upload(A, "a"), device.upload(B, "b")
+    out, spec = device.allocate((2, 2), "f32", "out"), Matmul(2, 2, 2)
+    with device.warm_up():
+        device.matmul(spec, a, b, out, module="graphed")
+    device.memset(out)
+    with device.capture("g") as graph:
+        device.matmul(spec, a, b, out, module="graphed")
+    device.graph_launch(device.instantiate(graph))
+    assert values(out) == [19, 22, 43, 50]
+
+
+def test_empty_capture(device):
+    with device.capture("nothing") as graph:
+        pass
+    device.graph_launch(device.instantiate(graph))
+    assert graph.node_count() == 0
+
+
+def test_two_hundred_nodes(device):
+    x = device.upload(f32(-1, 2))
+    relu(device, device.upload(f32(0)))
+    with device.capture("g") as graph:
+        for _ in range(200):
+            relu(device, x)
+    assert graph.node_count() == 200
+    device.graph_launch(device.instantiate(graph))
+    assert values(x) == [0, 2]
+
+
+def test_array_dropped_inside_a_capture(device):
+    x, dropped = device.upload(f32(1)), device.upload(f32(2))
+    with device.capture("g") as graph:
+        device.memset(x)
+        del dropped
+    device.graph_launch(device.instantiate(graph))
+    assert values(x) == [0]
+    assert graph.node_count() == 1
+
+
+# -------------------------------------------------------------------- lifetime of graphs
+
+
+def test_free_under_a_live_graph(device):
+    x = device.upload(f32(1, 2), "x")
+    with device.capture("step") as graph:
+        device.memset(x.view(0, (1,)))
+    with refused(ILLEGAL_ADDRESS, "free x.*graph 'step' still uses it"):
+        device.free(x)
+    parent = device.compose("parent", [graph])
+    executable = device.instantiate(parent)
+    graph.close()
+    with refused(ILLEGAL_ADDRESS, "graph 'parent' still uses it"):
+        device.free(x)
+    device.graph_launch(executable)
+    assert values(x) == [0, 2]
+    parent.close()
+    device.free(x)
+    with refused(INVALID_HANDLE, "graph_launch parent"):
+        device.graph_launch(executable)
+
+
+def test_closed_graphs_are_refused(device):
+    with device.capture("g") as graph:
+        pass
+    graph.close()
+    with refused(INVALID_HANDLE, "instantiate g"):
+        device.instantiate(graph)
+    with refused(INVALID_HANDLE, "compose c"):
+        device.compose("c", [graph])
+
+
+# -------------------------------------------------------------------- composition and events
+
+
+def _phases(device: Device) -> tuple[DeviceArray, list]:
+    """Two graphs over one array that give another result in the other order."""
+    x, y = device.upload(f32(-1, 2), "x"), device.upload(f32(5, -6), "y")
+    relu(device, device.upload(f32(0)))
+    with device.capture("first") as first:
+        device.copy_dtod(x, y)
+    with device.capture("second") as second:
+        relu(device, x)
+        device.memset(y)
+    return x, [first, second]
+
+
+def test_children_run_in_order(device):
+    x, graphs = _phases(device)
+    parent = device.compose("parent", graphs)
+    assert parent.node_count() == 3
+    device.graph_launch(device.instantiate(parent))
+    assert values(x) == [5, 0]
+
+
+def test_composition_of_a_composition(device):
+    x, graphs = _phases(device)
+    start = device.create_event("start")
+    inner = device.compose("inner", [start, *graphs])
+    outer = device.compose("outer", [inner, start])
+    assert outer.node_count() == 5
+    executable = device.instantiate(outer)
+    assert len(executable.events) == 1
+    device.graph_launch(executable)
+    assert values(x) == [5, 0]
+
+
+def test_child_launched_alone_and_as_part(device):
+    x, graphs = _phases(device)
+    alone = [device.instantiate(g) for g in graphs]
+    parent = device.instantiate(device.compose("parent", graphs))
+    for executable in (*alone, parent):
+        device.graph_launch(executable)
+    assert values(x) == [0, 0]  # the second run copied the zeroed y
+
+
+def test_event_nodes_can_be_timed_and_replaced(device):
+    x, graphs = _phases(device)
+    first = [device.create_event(f"first {i}") for i in range(3)]
+    second = [device.create_event(f"second {i}") for i in range(3)]
+    parent = device.compose("parent", [first[0], graphs[0], first[1], graphs[1], first[2]])
+    assert [n.label for n in parent.nodes] == ["first 0", "first 1", "first 2"]
+    assert parent.node_count() == 6
+    executable = device.instantiate(parent)
+    device.graph_launch(executable)
+    device.synchronize()
+    before = [device.elapsed_ms(a, b) for a, b in pairwise(first)]
+    assert all(ms >= 0 for ms in before)
+    with refused(INVALID_HANDLE):
+        device.elapsed_ms(second[0], second[1])
+    device.set_graph_events(executable, second)
+    device.graph_launch(executable)
+    device.synchronize()
+    assert device.elapsed_ms(second[0], second[2]) >= 0
+    after = [device.elapsed_ms(a, b) for a, b in pairwise(first)]
+    assert after == before  # the second launch left the first set alone
+    assert values(x) == [0, 0]
+
+
+def test_set_graph_events_counts_them(device):
+    _, graphs = _phases(device)
+    executable = device.instantiate(device.compose("p", [device.create_event("e"), *graphs]))
+    with refused(INVALID_VALUE, "set_graph_events p.*0 events for 1 event nodes"):
+        device.set_graph_events(executable, [])
+
+
+def test_time_between_recorded_events(device):
+    start, end = device.create_event("start"), device.create_event("end")
+    x = device.allocate((1 << 20,), "f32")
+    device.record_event(start)
+    for _ in range(20):
+        device.memset(x)
+    device.record_event(end)
+    assert device.elapsed_ms(start, end) > 0
+
+
+def test_event_that_was_never_recorded(device):
+    with refused(INVALID_HANDLE, "elapsed_ms"):
+        device.elapsed_ms(device.create_event("a"), device.create_event("b"))
+
+
+def test_other_stream_is_ordered_both_ways(device):
+    x, y = device.upload(np.full(1 << 20, -1, np.float32)), device.allocate((1 << 20,), "f32")
+    relu(device, x)
+    with device.on(device.create_stream("side")):
+        device.copy_dtod(y, x)
+    device.copy_dtod(x, y)
+    assert set(values(x)) == {0.0}
+
+
+# -------------------------------------------------------------------- the ledger
+
+
+def test_every_call_is_counted(device):
+    x, y = device.allocate((2,), "f32", "x"), device.allocate((2,), "f32", "y")
+    relu(device, x)  # loads the kernel
+    ledger = device.ledger
+    ledger.begin("learn", 7)
+    ledger.phase = "forward"
+    device.copy_htod(x, f32(1, 2))
+    relu(device, x)
+    relu(device, x)
+    device.memset(x)
+    device.copy_dtod(y, x)
+    ledger.phase = "adam"
+    device.memset_sync(x)
+    device.host_op("think")
+    x.to_host_checkpoint()
+    device.free(device.allocate((1,), "f32"))
+    counts = ledger.end()
+    assert (counts.scope, counts.step) == ("learn", 7)
+    assert counts.counts == {
+        ("forward", "htod"): 1,
+        ("forward", "launch"): 2,
+        ("forward", "memset"): 1,
+        ("forward", "dtod"): 1,
+        ("adam", "memset_sync"): 1,
+        ("adam", "sync"): 2,
+        ("adam", "host"): 1,
+        ("adam", "dtoh"): 1,
+        ("adam", "alloc"): 1,
+        ("adam", "free"): 1,
+    }
+    assert ledger.steps("learn") == (counts,)
+    assert ledger.totals["learn", "forward", "launch"] == 2
+
+
+def test_graph_calls_are_counted(device):
+    x, ledger = device.upload(f32(1)), device.ledger
+    relu(device, x)
+    events = [device.create_event("a"), device.create_event("b")]
+    ledger.begin("learn", 0)
+    with device.capture("g") as graph:
+        relu(device, x)
+        device.memset(x)
+    executable = device.instantiate(device.compose("p", [events[0], graph]))
+    device.set_graph_events(executable, [events[1]])
+    device.graph_launch(executable)
+    device.record_event(events[0])
+    device.synchronize()
+    assert ledger.end().by_kind() == {
+        "capture": 1,
+        "captured": 2,
+        "instantiate": 1,
+        "event_set": 1,
+        "graph_launch": 1,
+        "event_record": 1,
+        "sync": 1,
+    }
+
+
+def test_closing_twice(device):
+    device.close()
+    device.close()

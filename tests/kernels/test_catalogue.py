@@ -1,0 +1,276 @@
+"""The two halves of each kernel agree: files, signatures, shared numbers; no float atomics."""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onegraph.kernels.catalogue import KernelSpec, Param, catalogue, find, kernel
+from onegraph.kernels.common import layout
+from onegraph.kernels.compile import INCLUDE
+
+KERNELS = catalogue()
+SOURCES = sorted(INCLUDE.rglob("*.cu"))
+HEADERS = sorted(INCLUDE.rglob("*.cuh"))
+
+
+def strip_comments(source: str) -> str:
+    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S)
+
+
+# -------------------------------------------------------------------- files and signatures
+
+
+def signature(source: str) -> tuple[str, list[str]]:
+    """The name and the parameters of the one kernel in `source`, spelled as `c_declaration` is."""
+    found = re.findall(
+        r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)',
+        strip_comments(source),
+    )
+    if len(found) != 1:
+        raise AssertionError(f"{len(found)} kernels in one file")
+    name, params = found[0]
+    spelled = []
+    for param in params.split(","):
+        text = re.sub(r"\b__restrict__\b", " ", param)
+        text = re.sub(r"\s*\*\s*", "* ", text)
+        spelled.append(" ".join(text.split()))
+    return name, spelled
+
+
+def declared(spec: KernelSpec) -> tuple[str, list[str]]:
+    return spec.name, [param.c_declaration for param in spec.params]
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_signature_is_the_declared_one(name):
+    spec = find(name)
+    assert signature(spec.source.read_text()) == declared(spec)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+def test_each_source_has_its_twin(source):
+    assert source.stem in KERNELS
+    assert KERNELS[source.stem].source == source
+    assert source.with_suffix(".py").is_file()
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_each_twin_has_its_source(name):
+    spec = find(name)
+    assert spec.source.is_file()
+    assert spec.source.stem == name
+    assert spec.block % 32 == 0
+    assert 32 <= spec.block <= 1024
+
+
+@pytest.mark.parametrize(
+    ("source", "want"),
+    [
+        (
+            'extern "C" __global__ void f(const float* __restrict__ a, float *b, int n) {}',
+            ("f", ["const float* a", "float* b", "int n"]),
+        ),
+        (
+            'extern "C" __global__ void __launch_bounds__(256, 2)\ng(unsigned long long* x) {}',
+            ("g", ["unsigned long long* x"]),
+        ),
+        (
+            '// extern "C" __global__ void no(int n)\nextern "C" __global__ void f(int n) {}',
+            ("f", ["int n"]),
+        ),
+    ],
+)
+def test_signature_parser(source, want):
+    assert signature(source) == want
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'extern "C" __global__ void f(float* a, float* b, int n) {}',  # a lost its const
+        'extern "C" __global__ void f(const float* a, float* b, long long n) {}',
+        'extern "C" __global__ void f(const float* b, float* a, int n) {}',
+        'extern "C" __global__ void f(const float* a, float* b) {}',
+        'extern "C" __global__ void g(const float* a, float* b, int n) {}',
+    ],
+)
+def test_signature_check_can_fail(source):
+    params = [Param("a", "f32", "in"), Param("b", "f32", "out"), Param("n", "i32", "scalar")]
+    assert signature(source) != ("f", [param.c_declaration for param in params])
+
+
+def test_two_kernels_in_one_file():
+    one = 'extern "C" __global__ void f(int n) {}\n'
+    with pytest.raises(AssertionError, match="2 kernels"):
+        signature(one + one)
+
+
+# -------------------------------------------------------------------- declarations
+
+
+@pytest.mark.parametrize(
+    ("per", "block", "size", "blocks"),
+    [
+        ("thread", 256, 0, 1),
+        ("thread", 256, 256, 1),
+        ("thread", 256, 257, 2),
+        ("warp", 256, 9, 2),
+        ("block", 256, 9, 9),
+        ("one", 256, 999, 1),
+    ],
+)
+def test_launch_shape(per, block, size, blocks):
+    spec = KernelSpec("f", (), block, per, ("n",), fma=False, source=Path(), twin=print)
+    assert spec.blocks({"n": size}) == blocks
+
+
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        ({"a": "in f16", "n": "i32"}, "'a': 'in f16'"),
+        ({"a": "to f32", "n": "i32"}, "'a': 'to f32'"),
+        ({"a": "in f32"}, r"work \['n'\] is no scalar"),
+        ({"n": "in i32"}, r"work \['n'\] is no scalar"),
+    ],
+)
+def test_declaration_errors(declaration, message):
+    with pytest.raises(ValueError, match=message):
+        kernel(work="n", **declaration)(lambda: None)
+
+
+# -------------------------------------------------------------------- numbers both sides share
+
+C_ENUM = re.compile(r"enum\s+(\w+)\s*\{([^}]*)\}")
+C_DEFINE = re.compile(r"^#define\s+(\w+)\s+(\d+)\s*$", re.M)
+
+
+def c_numbers(source: str) -> dict[str, dict[str, int]]:
+    """Enums by name with their members (a one-letter prefix dropped); defines under ``""``."""
+    code = strip_comments(source)
+    numbers: dict[str, dict[str, int]] = {"": {k: int(v) for k, v in C_DEFINE.findall(code)}}
+    for name, body in C_ENUM.findall(code):
+        members = {k: int(v) for k, v in re.findall(r"(\w+)\s*=\s*(\d+)", body)}
+        prefixed = all(re.match(r"[A-Z]_", member) for member in members)
+        numbers[name] = {k[2:] if prefixed else k: v for k, v in members.items()}
+    return numbers
+
+
+def python_numbers() -> dict[str, dict[str, int]]:
+    numbers: dict[str, dict[str, int]] = {"": {}}
+    for name, value in vars(layout).items():
+        if isinstance(value, int) and name.isupper():
+            numbers[""][name] = value
+        elif (
+            isinstance(value, type)
+            and issubclass(value, int)
+            and value.__module__ == layout.__name__
+        ):
+            numbers[name] = {member.name: int(member) for member in value}
+    return numbers
+
+
+LAYOUT = (INCLUDE / "common" / "layout.cuh").read_text()
+
+
+def test_layouts_agree():
+    assert c_numbers(LAYOUT) == python_numbers()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("RNG = 7", "RNG = 6"),
+        ("#define COUNTERS 16", "#define COUNTERS 15"),
+        ("enum Flag { F_TERMINATED = 1, ", "enum Flag { "),
+        ("#define FAN_OUT 32", ""),
+    ],
+)
+def test_layout_check_can_fail(old, new):
+    assert old in LAYOUT
+    assert c_numbers(LAYOUT.replace(old, new)) != python_numbers()
+
+
+@pytest.mark.parametrize(
+    "enum", [e for e in vars(layout).values() if isinstance(e, type) and issubclass(e, IntEnum)]
+)
+def test_enum_members_differ(enum):
+    assert len(set(enum)) == len(enum.__members__)
+
+
+# -------------------------------------------------------------------- atomics
+
+INTEGER = r"(?:unsigned\s+long\s+long|long\s+long|unsigned\s+int|unsigned|int)"
+
+
+def float_atomics(source: str) -> list[str]:
+    """Atomic calls of `source` whose target is not declared as an integer in it.
+
+    The order in which a GPU's threads add floats differs from run to run, and so does the sum.
+    """
+    code = strip_comments(source)
+    offences = []
+    for call in re.finditer(
+        r"\batomic\w+\s*\(\s*([^,]*),|\b(?:red|atom)\.[\w.]*\.f(?:32|64)", code
+    ):
+        target = call[1]
+        if target is None:
+            offences.append(call[0])
+            continue
+        cast = re.search(r"\(\s*(\w[\w\s]*?)\s*\*\s*\)", target)
+        if cast:
+            integer = re.fullmatch(INTEGER, cast[1]) is not None
+        else:
+            name = re.search(r"[A-Za-z_]\w*", target)
+            where = rf"[\s*&]+(?:__restrict__\s+)?{name[0]}\b" if name else "^"
+            integer = re.search(rf"\b{INTEGER}{where}", code) is not None
+            integer &= re.search(rf"\b(?:float|double){where}", code) is None
+        if not integer:
+            offences.append(call[0])
+    return offences
+
+
+@pytest.mark.parametrize("source", SOURCES + HEADERS, ids=lambda p: p.name)
+def test_no_float_atomics(source):
+    assert float_atomics(source.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float* sum) { atomicAdd(sum, 1.0f); }",
+        "float* sum) { atomicAdd(&sum[3], 1.0f); }",
+        "double* __restrict__ sum) { atomicAdd(sum + 1, 1.0); }",
+        "int* sum) { atomicAdd((float*)sum, 1.0f); }",
+        "int* x) { __shared__ float s[2]; atomicMax(&s[0], 1.0f); }",
+        "int* x) { atomicAdd(unknown, 1); }",
+        'float* x) { asm("red.global.add.f32 [%0], %1;" :: "l"(x), "f"(1.0f)); }',
+    ],
+)
+def test_atomics_check_can_fail(body):
+    assert len(float_atomics(f'extern "C" __global__ void f({body}')) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "int* n) { atomicAdd(n, 1); }",
+        "unsigned long long* __restrict__ n) { atomicAdd(&n[2], 1ull); }",
+        "long long* n) { atomicAdd((unsigned long long*)&n[0], 1ull); }",
+        "float* x) { __shared__ int best; atomicMax(&best, 3); }",
+        "float* x) { } // atomicAdd(x, 1.0f)",
+    ],
+)
+def test_integer_atomics_pass(body):
+    assert float_atomics(f'extern "C" __global__ void f({body}') == []
+
+
+def test_twins_take_what_is_declared():
+    """A twin called with arrays and scalars of the declared kinds accepts them by keyword."""
+    out = np.array([-1.0, 2.0], np.float32)
+    find("relu_epilogue").twin(extra=out, out=out, n=2, grad=0)
+    assert out.tolist() == [0, 2]
