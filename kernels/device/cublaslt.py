@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from nvmath import CudaDataType
 from nvmath.bindings import cublas
-from nvmath.bindings import cublasLt as lt
+from nvmath.bindings import cublasLt as lt  # noqa: N813
 
 if TYPE_CHECKING:
     from onegraph.kernels.device.base import Matmul

@@ -12,7 +12,7 @@ struct TouchedRange {
     }
 };
 
-extern "C" __global__ __launch_bounds__(1024) void refresh_inserted(
+extern "C" __global__ void __launch_bounds__(1024) refresh_inserted(
     const float* leaves, double* nodes, const long long* __restrict__ counters, int lanes,
     int slots, long long leaf_count) {
     const long long head = counters[HEAD];

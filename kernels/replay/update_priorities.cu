@@ -19,13 +19,15 @@ struct TouchedByBatch {
     }
 };
 
-extern "C" __global__ __launch_bounds__(1024) void update_priorities(
+extern "C" __global__ void __launch_bounds__(1024) update_priorities(
     const float* __restrict__ td, const int* __restrict__ index,
     const unsigned int* __restrict__ sampled_generation,
     const unsigned int* __restrict__ generation, float* leaves, double* nodes, int* owner,
     float* max_leaf, long long* diagnostics, int n, long long leaf_count, double alpha,
     double eps) {
-    __shared__ int stale, not_finite, largest;  // `largest` holds the bits of a float >= 0
+    __shared__ int stale;
+    __shared__ int not_finite;
+    __shared__ int largest;  // the bits of a float >= 0
     if (threadIdx.x == 0) {
         stale = 0;
         not_finite = 0;
