@@ -1,7 +1,11 @@
-"""The stages in order, the sets of them that are valid, and what a set does to a program."""
+"""The stages in order, the sets of them that are valid, and what a set does to a program.
+
+The functions take the stages that there are as `known`: those of this package, or your own list.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 from onegraph.stages import (
@@ -38,30 +42,30 @@ class StageSetError(ValueError):
     """Unknown stages, or a set that lacks what its members require."""
 
 
-def by_number(number: int) -> Stage:
+def by_number(number: int, known: Sequence[Stage] = STAGES) -> Stage:
     """The stage with that number."""
-    for stage in STAGES:
+    for stage in known:
         if stage.number == number:
             return stage
     raise StageSetError(
         f"stage {number} is unknown; the stages are"
-        f" {', '.join(f'{s.number} {s.name}' for s in STAGES)}"
+        f" {', '.join(f'{s.number} {s.name}' for s in known)}"
     )
 
 
-def missing(stages: StageSet) -> dict[str, tuple[str, ...]]:
+def missing(stages: StageSet, known: Sequence[Stage] = STAGES) -> dict[str, tuple[str, ...]]:
     """For each stage of the set that lacks others: its name, and the names of what it lacks."""
     lacks = {}
     for number in sorted(stages):
-        stage = by_number(number)
-        if absent := [by_number(n).name for n in stage.requires if n not in stages]:
+        stage = by_number(number, known)
+        if absent := [by_number(n, known).name for n in stage.requires if n not in stages]:
             lacks[stage.name] = tuple(absent)
     return lacks
 
 
-def require_valid(stages: StageSet) -> StageSet:
+def require_valid(stages: StageSet, known: Sequence[Stage] = STAGES) -> StageSet:
     """`stages`, or `StageSetError` that names what is missing."""
-    if lacks := missing(stages):
+    if lacks := missing(stages, known):
         reasons = "; ".join(f"{name} needs {' and '.join(what)}" for name, what in lacks.items())
         raise StageSetError(
             f"these stages can't be on together: {reasons}; add what is needed, or leave out what"
@@ -70,28 +74,30 @@ def require_valid(stages: StageSet) -> StageSet:
     return stages
 
 
-def valid_sets() -> tuple[StageSet, ...]:
+def valid_sets(known: Sequence[Stage] = STAGES) -> tuple[StageSet, ...]:
     """Every valid set, smallest first."""
-    numbers = sorted(ALL)
+    numbers = sorted(stage.number for stage in known if stage.number)
     candidates = (
         frozenset(c) for size in range(len(numbers) + 1) for c in combinations(numbers, size)
     )
-    return tuple(s for s in candidates if not missing(s))
+    return tuple(s for s in candidates if not missing(s, known))
 
 
-def apply(program: StepProgram, stages: StageSet, parts: Parts) -> StepProgram:
+def apply(
+    program: StepProgram, stages: StageSet, parts: Parts, known: Sequence[Stage] = STAGES
+) -> StepProgram:
     """`program` (of stage 0) with the rewrites of `stages`, in their order."""
-    require_valid(stages)
-    for stage in STAGES:
+    require_valid(stages, known)
+    for stage in known:
         if stage.number in stages or stage.number == 0:
             program = stage.rewrite(program, parts)
     return program
 
 
-def budget(program: StepProgram, stages: StageSet) -> Budget:
+def budget(program: StepProgram, stages: StageSet, known: Sequence[Stage] = STAGES) -> Budget:
     """What a step may do with `stages` on: every stage's limits. `program` is that of stage 0."""
-    require_valid(stages)
-    on = [s for s in STAGES if s.number in stages]
+    require_valid(stages, known)
+    on = [s for s in known if s.number in stages]
     return Budget(
         limits=tuple(limit for s in on for limit in s.budget(program)),
         allowances=tuple(limit for s in on for limit in s.allowance(program)),

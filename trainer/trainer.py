@@ -223,6 +223,11 @@ class Trainer:
         with self.device.ledger.within("epoch"):
             self.device.synchronize()
 
+    @property
+    def runners(self) -> dict[str, Runner]:
+        """The programs' runners by program name."""
+        return {"learn": self._learn, "collect": self._collect}
+
     def graph_nodes(self) -> dict[str, int]:
         """Nodes of the learning step's graphs, by graph."""
         return self._learn.graph_nodes()
