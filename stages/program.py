@@ -173,10 +173,12 @@ class MatmulOp(Op):
     module: Module = "shared"
 
     def reads(self) -> frozenset[str]:
-        return frozenset(r.buffer for r in (self.a, self.b, self.extra) if r is not None)
+        extra = None if self.epilogue == "bias_grad" else self.extra
+        return frozenset(r.buffer for r in (self.a, self.b, extra) if r is not None)
 
     def writes(self) -> frozenset[str]:
-        return frozenset({self.out.buffer})
+        extra = self.extra if self.epilogue == "bias_grad" else None
+        return frozenset(r.buffer for r in (self.out, extra) if r is not None)
 
     @property
     def label(self) -> str:

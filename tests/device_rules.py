@@ -296,6 +296,20 @@ def test_matmul_epilogues(device, epilogue, extra, want):
     assert values(out) == want
 
 
+def test_matmul_writes_the_bias_gradient(device):
+    out, sums = device.allocate((2, 2), "f32"), device.allocate((2,), "f32")
+    spec = Matmul(2, 2, 2, trans_a=True, epilogue="bias_grad")
+    device.matmul(spec, device.upload(A), device.upload(B), out, sums)
+    assert values(out) == [26, 30, 38, 44]
+    assert values(sums) == [12, 14]
+
+
+def test_bias_gradient_of_a_transposed_matrix_is_refused(device):
+    x, sums = device.allocate((4,), "f32", "x"), device.allocate((2,), "f32")
+    with refused(INVALID_VALUE, "matmul x.*bias_grad"):
+        device.matmul(Matmul(2, 2, 2, trans_b=True, epilogue="bias_grad"), x, x, x, sums)
+
+
 def test_matmul_lets_nan_through_the_relu(device):
     out = device.allocate((1, 2), "f32")
     a, b = device.upload(f32(1)), device.upload(f32(np.nan, -1))

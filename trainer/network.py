@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.common.layout import StreamTag
 from onegraph.kernels.common.philox import philox_uniform
-from onegraph.stages.program import Buffer, Launch, MatmulOp, Op, Ref
+from onegraph.stages.program import Buffer, MatmulOp, Op, Ref
 
 #: Parameter blocks start at multiples of this many floats, for 16-byte loads with room to spare.
 ALIGN = 8
@@ -145,16 +145,9 @@ class QNetwork:
                     Ref(source),
                     Ref(upstream),
                     layer.weight_of(grads),
+                    layer.bias_of(grads),
                     trans_a=True,
-                ),
-                Launch(
-                    "column_sum",
-                    {
-                        "x": Ref(upstream),
-                        "out": layer.bias_of(grads),
-                        "rows": rows,
-                        "cols": layer.fan_out,
-                    },
+                    epilogue="bias_grad",
                 ),
             ]
             if i:

@@ -24,7 +24,7 @@ from onegraph.kernels.catalogue import DTYPES, KernelArgumentError, KernelSpec, 
 from onegraph.kernels.device.ledger import Ledger
 
 Module = Literal["shared", "graphed", "ungraphed"]
-Epilogue = Literal["none", "bias", "bias_relu", "relu_grad"]
+Epilogue = Literal["none", "bias", "bias_relu", "relu_grad", "bias_grad"]
 
 #: Blocks a launch is capped at; kernels stride over what is left.
 MAX_BLOCKS = 4096
@@ -181,6 +181,8 @@ class Matmul:
 
     ``bias`` adds `extra` [N]; ``bias_relu`` then clamps at zero; ``relu_grad`` multiplies by
     ``extra > 0``, where `extra` [M, N] is the activation that the forward pass produced.
+    ``bias_grad`` leaves the product alone and writes the sums of `b`'s columns to `extra` [N]; `b`
+    must not be transposed.
     """
 
     m: int
@@ -192,9 +194,8 @@ class Matmul:
 
     @property
     def extra_size(self) -> int:
-        return {"none": 0, "bias": self.n, "bias_relu": self.n, "relu_grad": self.m * self.n}[
-            self.epilogue
-        ]
+        sizes = {"none": 0, "relu_grad": self.m * self.n}
+        return sizes.get(self.epilogue, self.n)
 
 
 @dataclass(frozen=True)
@@ -504,6 +505,8 @@ class Device(ABC):
         self._alive(op, *operands)
         sizes = (spec.m * spec.k, spec.k * spec.n, spec.m * spec.n, spec.extra_size)
         given = (a.size, b.size, out.size, 0 if extra is None else extra.size)
+        if spec.epilogue == "bias_grad" and spec.trans_b:
+            self.fail("CUDA_ERROR_INVALID_VALUE", op, f"{spec}: bias_grad needs b as it is stored")
         if sizes != given or any(x.dtype != np.float32 for x in operands):
             self.fail(
                 "CUDA_ERROR_INVALID_VALUE",

@@ -60,6 +60,7 @@ _EPILOGUES = {
     "bias": gemm.BIAS,
     "bias_relu": gemm.BIAS_RELU,
     "relu_grad": gemm.RELU_GRAD,
+    "bias_grad": gemm.BIAS_GRAD,
 }
 
 #: kernel, launch shape, typed arguments: what one launch takes
@@ -420,6 +421,11 @@ class CudaDevice(Device):
         product = partial(self._cublaslt, spec, a.ptr, b.ptr, out.ptr, bias, aligned=aligned)
         if spec.epilogue in ("none", "bias"):
             return (product,)
+        if spec.epilogue == "bias_grad":
+            assert extra is not None
+            sums: dict[str, DeviceArray | int | float] = {"x": b, "out": extra}
+            sums |= {"rows": spec.k, "cols": spec.n}
+            return product, self._kernel_call("column_sum", sums, module)
         args: dict[str, DeviceArray | int | float] = {
             "extra": out if extra is None else extra,
             "out": out,

@@ -147,6 +147,9 @@ class HostDevice(Device):
             if spec.epilogue == "bias_relu":
                 # A NaN goes through, as it does on the device: it must reach the finite check.
                 np.copyto(result, 0.0, where=result < 0.0)
+            elif spec.epilogue == "bias_grad":
+                assert other is not None
+                np.sum(right, axis=0, out=other)
             elif spec.epilogue == "relu_grad":
                 assert other is not None
                 np.copyto(result, 0.0, where=~(other.reshape(spec.m, spec.n) > 0.0))

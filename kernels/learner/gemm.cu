@@ -4,6 +4,9 @@
 // them (warp w takes eight of a chunk's 64), so that a small matrix, which has few tiles, still
 // keeps eight warps a tile busy. The warps' partial sums are added at the end in the order
 // 0, 1, ..., 7. That order depends on k alone: not on the tile, the grid or the alignment.
+//
+// What a small matrix waits for is memory, not arithmetic: up to DEPTH chunks are on their way at
+// once, so that a k of 256 costs one trip to memory and not four.
 
 #define TN 32
 #define CHUNK 64
@@ -92,9 +95,9 @@ __device__ inline void stage(float* panel, bool along_k, const Unit (&units)[ROW
     }
 }
 
-template <int TM>
+template <int TM, int DEPTH>
 __device__ inline void tile(float* shared, const float* __restrict__ a,
-                            const float* __restrict__ b, const float* __restrict__ extra,
+                            const float* __restrict__ b, float* __restrict__ extra,
                             float* __restrict__ out, int m, int n, int k, bool a_along_k,
                             bool a_wide, bool b_along_k, bool b_wide, int epilogue, int row0,
                             int col0) {
@@ -109,36 +112,52 @@ __device__ inline void tile(float* shared, const float* __restrict__ a,
 #pragma unroll
             for (int j = 0; j < 4; ++j) sum[g][i][j] = 0.0f;
 
+    // Column sums of b: by the first row of tiles, whose every row of lanes has the same columns.
+    const bool sums_columns = epilogue == 4 && row0 == 0;
+    float column[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+
     const int chunks = k / CHUNK + (k % CHUNK != 0);
-    Unit units_a[TM / 16], units_b[TN / 16];
-    if (chunks > 0) {
-        fetch<TM>(units_a, a, a_along_k, a_wide, row0, 0, m, k);
-        fetch<TN>(units_b, b, b_along_k, b_wide, col0, 0, n, k);
-    }
-    for (int c = 0; c < chunks; ++c) {
-        // Two halves in turn: one barrier a chunk, since a warp can be at most one chunk ahead.
-        float* panel_a = shared + (c & 1) * half;
-        float* panel_b = panel_a + CHUNK * pitch_a;
-        stage<TM>(panel_a, a_along_k, units_a);
-        stage<TN>(panel_b, b_along_k, units_b);
-        __syncthreads();
-        if (c + 1 < chunks) {
-            fetch<TM>(units_a, a, a_along_k, a_wide, row0, (c + 1) * CHUNK, m, k);
-            fetch<TN>(units_b, b, b_along_k, b_wide, col0, (c + 1) * CHUNK, n, k);
+    Unit units_a[DEPTH][TM / 16], units_b[DEPTH][TN / 16];
+#pragma unroll
+    for (int d = 0; d < DEPTH; ++d) {
+        if (d < chunks) {
+            fetch<TM>(units_a[d], a, a_along_k, a_wide, row0, d * CHUNK, m, k);
+            fetch<TN>(units_b[d], b, b_along_k, b_wide, col0, d * CHUNK, n, k);
         }
+    }
+    for (int first = 0; first < chunks; first += DEPTH) {
 #pragma unroll
-        for (int kk = 0; kk < CHUNK / WARPS; ++kk) {
-            const int at = warp * (CHUNK / WARPS) + kk;
-            float4 fb = *reinterpret_cast<const float4*>(panel_b + at * LDB + ln);
-            const float vb[4] = {fb.x, fb.y, fb.z, fb.w};
+        for (int d = 0; d < DEPTH; ++d) {
+            const int c = first + d;
+            if (c >= chunks) break;
+            // Two halves in turn: one barrier a chunk, since a warp can be at most one chunk ahead.
+            float* panel_a = shared + (c & 1) * half;
+            float* panel_b = panel_a + CHUNK * pitch_a;
+            stage<TM>(panel_a, a_along_k, units_a[d]);
+            stage<TN>(panel_b, b_along_k, units_b[d]);
+            __syncthreads();
+            if (c + DEPTH < chunks) {
+                fetch<TM>(units_a[d], a, a_along_k, a_wide, row0, (c + DEPTH) * CHUNK, m, k);
+                fetch<TN>(units_b[d], b, b_along_k, b_wide, col0, (c + DEPTH) * CHUNK, n, k);
+            }
 #pragma unroll
-            for (int g = 0; g < TM / 16; ++g) {
-                float4 fa = *reinterpret_cast<const float4*>(panel_a + at * pitch_a + g * 16 + lm);
-                const float va[4] = {fa.x, fa.y, fa.z, fa.w};
+            for (int kk = 0; kk < CHUNK / WARPS; ++kk) {
+                const int at = warp * (CHUNK / WARPS) + kk;
+                float4 fb = *reinterpret_cast<const float4*>(panel_b + at * LDB + ln);
+                const float vb[4] = {fb.x, fb.y, fb.z, fb.w};
+                if (sums_columns)
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
+                    for (int j = 0; j < 4; ++j) column[j] += vb[j];
 #pragma unroll
-                    for (int j = 0; j < 4; ++j) sum[g][i][j] += va[i] * vb[j];
+                for (int g = 0; g < TM / 16; ++g) {
+                    float4 fa =
+                        *reinterpret_cast<const float4*>(panel_a + at * pitch_a + g * 16 + lm);
+                    const float va[4] = {fa.x, fa.y, fa.z, fa.w};
+#pragma unroll
+                    for (int i = 0; i < 4; ++i)
+#pragma unroll
+                        for (int j = 0; j < 4; ++j) sum[g][i][j] += va[i] * vb[j];
+                }
             }
         }
     }
@@ -150,7 +169,17 @@ __device__ inline void tile(float* shared, const float* __restrict__ a,
         for (int i = 0; i < 4; ++i)
             *reinterpret_cast<float4*>(shared + warp * (TM * TN) + (g * 16 + lm + i) * TN + ln) =
                 make_float4(sum[g][i][0], sum[g][i][1], sum[g][i][2], sum[g][i][3]);
+    float* columns = shared + WARPS * TM * TN;
+    if (sums_columns && lm == 0)
+        *reinterpret_cast<float4*>(columns + warp * TN + ln) =
+            make_float4(column[0], column[1], column[2], column[3]);
     __syncthreads();
+    if (sums_columns && threadIdx.x < TN && col0 + (int)threadIdx.x < n) {
+        float total = columns[threadIdx.x];
+#pragma unroll
+        for (int w = 1; w < WARPS; ++w) total += columns[w * TN + threadIdx.x];
+        extra[col0 + threadIdx.x] = total;
+    }
     for (int e = threadIdx.x; e < TM * TN; e += THREADS) {
         const int row = row0 + e / TN, col = col0 + e % TN;
         if (row < m && col < n) {
@@ -171,9 +200,10 @@ __device__ inline bool can_load_wide(const float* pointer, int contiguous) {
     return contiguous % 4 == 0 && (reinterpret_cast<unsigned long long>(pointer) & 15) == 0;
 }
 
-// At most 128 registers a thread, so that two blocks share an SM.
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-gemm(const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ extra,
+// One block an SM: its registers hold the chunks on their way, which hide memory better than a
+// second block would.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ extra,
      float* __restrict__ out, int m, int n, int k, int trans_a, int trans_b, int epilogue,
      int tile_m, int tiles_m, int tiles_n) {
     __shared__ __align__(16) float shared[2 * CHUNK * (32 + 4 + LDB)];
@@ -184,10 +214,10 @@ gemm(const float* __restrict__ a, const float* __restrict__ b, const float* __re
     for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
         const int row0 = (int)(t / tiles_n) * tile_m, col0 = (int)(t % tiles_n) * TN;
         if (tile_m == 16)
-            tile<16>(shared, a, b, extra, out, m, n, k, a_along_k, a_wide, b_along_k, b_wide,
+            tile<16, 4>(shared, a, b, extra, out, m, n, k, a_along_k, a_wide, b_along_k, b_wide,
                      epilogue, row0, col0);
         else
-            tile<32>(shared, a, b, extra, out, m, n, k, a_along_k, a_wide, b_along_k, b_wide,
+            tile<32, 2>(shared, a, b, extra, out, m, n, k, a_along_k, a_wide, b_along_k, b_wide,
                      epilogue, row0, col0);
     }
 }

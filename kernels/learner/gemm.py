@@ -2,7 +2,8 @@
 
 Shapes: ``op(a)`` [M, K], ``op(b)`` [K, N], ``out`` [M, N], row-major; `a` is stored [K, M] and `b`
 [N, K] where its ``trans`` flag is set. ``extra`` is the bias [N] of `BIAS` and `BIAS_RELU`, the
-activation [M, N] of `RELU_GRAD`, and is not read by `NONE`.
+activation [M, N] of `RELU_GRAD`, and is not read by `NONE`. `BIAS_GRAD` writes to it [N] the sums
+of ``b``'s columns: where b is the gradient of a layer's output, that is its bias's.
 
 At these sizes a launch of cuBLASLt's costs more on the host than the arithmetic does on the GPU,
 and its heuristic splits K over two kernels (see CUDA_FACTS). Here a matmul is one node of a graph,
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.catalogue import kernel
 
-NONE, BIAS, BIAS_RELU, RELU_GRAD = range(4)
+NONE, BIAS, BIAS_RELU, RELU_GRAD, BIAS_GRAD = range(5)
 
 #: Columns of a tile, as gemm.cu has them.
 TILE_N = 32
@@ -44,7 +45,7 @@ def tiling(m: int, n: int) -> tuple[int, int, int]:
     fma=True,
     a="in f32",
     b="in f32",
-    extra="in f32",
+    extra="inout f32",
     out="out f32",
     m="i32",
     n="i32",
@@ -79,6 +80,8 @@ def gemm(
     result = out[: m * n].reshape(m, n)
     with np.errstate(all="ignore"):  # a GPU does not warn of a NaN or an infinity either
         np.matmul(left.T if trans_a else left, right.T if trans_b else right, out=result)
+        if epilogue == BIAS_GRAD:
+            extra[:n] = right.sum(axis=1 if trans_b else 0)
     if epilogue in (BIAS, BIAS_RELU):
         result += extra[:n]
     if epilogue == BIAS_RELU:

@@ -20,9 +20,13 @@ extern "C" __global__ void __launch_bounds__(1024) importance_weights(
     const double filled = (double)counters[FILLED], beta = schedule[S_BETA], sum = total[0];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
 
-    double largest = 0.0;
-    for (long long i = threadIdx.x; i < n; i += blockDim.x)
-        largest = fmax(largest, raw_weight(leaves, sum, index[i], filled, beta, leaf_count));
+    // A thread's first row is kept for the second pass; a batch within the block has no others.
+    double mine = 0.0, largest = 0.0;
+    for (long long i = threadIdx.x; i < n; i += blockDim.x) {
+        const double raw = raw_weight(leaves, sum, index[i], filled, beta, leaf_count);
+        if (i == threadIdx.x) mine = raw;
+        largest = fmax(largest, raw);
+    }
     for (int stride = 16; stride > 0; stride /= 2)
         largest = fmax(largest, __shfl_xor_sync(0xffffffffu, largest, stride));
     if (lane == 0) block_largest[warp] = largest;
@@ -31,7 +35,9 @@ extern "C" __global__ void __launch_bounds__(1024) importance_weights(
     for (int k = 0; k < warps; ++k) largest = fmax(largest, block_largest[k]);
 
     for (long long i = threadIdx.x; i < n; i += blockDim.x) {
-        const double raw = raw_weight(leaves, sum, index[i], filled, beta, leaf_count);
+        const double raw = i == threadIdx.x
+                               ? mine
+                               : raw_weight(leaves, sum, index[i], filled, beta, leaf_count);
         weights[i] = largest > 0.0 ? (float)__ddiv_rn(raw, largest) : 0.0f;
     }
 }

@@ -1,6 +1,9 @@
 // n-step returns of drawn rows; see nstep_assemble.py.
 #include "common/layout.cuh"
 
+// Rows whose flags and rewards are asked for at once: they do not depend on one another.
+#define ROWS_IN_FLIGHT 4
+
 extern "C" __global__ void nstep_assemble(const int* __restrict__ index,
                                           const float* __restrict__ reward,
                                           const unsigned char* __restrict__ flags,
@@ -17,17 +20,34 @@ extern "C" __global__ void nstep_assemble(const int* __restrict__ index,
         double total = 0.0, power = 1.0, carried = 0.0;
         if (row >= 0 && row < filled) {
             end = row;
-            for (int k = 0; k < n_step; ++k) {
-                const unsigned char row_flags = flags[row];
-                if (row_flags & F_INVALID) break;
-                total = __dadd_rn(total, __dmul_rn(power, (double)reward[row]));
-                power = __dmul_rn(power, gamma);
-                end = row;
-                carried = row_flags & F_TERMINATED ? 0.0 : power;
-                if (row_flags & (F_TERMINATED | F_TRUNCATED)) break;
-                row += lanes;
-                if (row >= rows) row -= rows;
-                if (row / lanes == head) break;
+            long long slot = row / lanes;
+            bool open = true;
+            for (int first = 0; open && first < n_step; first += ROWS_IN_FLIGHT) {
+                long long at[ROWS_IN_FLIGHT];
+                unsigned char row_flags[ROWS_IN_FLIGHT];
+                float row_reward[ROWS_IN_FLIGHT];
+#pragma unroll
+                for (int u = 0; u < ROWS_IN_FLIGHT; ++u) {
+                    at[u] = row;
+                    row_flags[u] = flags[row];
+                    row_reward[u] = reward[row];
+                    row += lanes;
+                    if (row >= rows) row -= rows;
+                }
+#pragma unroll
+                for (int u = 0; u < ROWS_IN_FLIGHT; ++u) {
+                    if (!open || first + u >= n_step) break;
+                    if (row_flags[u] & F_INVALID) {
+                        open = false;
+                        break;
+                    }
+                    total = __dadd_rn(total, __dmul_rn(power, (double)row_reward[u]));
+                    power = __dmul_rn(power, gamma);
+                    end = at[u];
+                    carried = row_flags[u] & F_TERMINATED ? 0.0 : power;
+                    slot = slot + 1 == slots ? 0 : slot + 1;
+                    open = !(row_flags[u] & (F_TERMINATED | F_TRUNCATED)) && slot != head;
+                }
             }
         }
         last[i] = (int)end;

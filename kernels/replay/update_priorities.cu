@@ -35,6 +35,8 @@ extern "C" __global__ void __launch_bounds__(1024) update_priorities(
     }
     __syncthreads();
 
+    // A thread's first leaf is kept for the second pass; a batch within the block has no others.
+    float mine = 0.0f;
     for (long long i = threadIdx.x; i < n; i += blockDim.x) {
         const long long row = index[i];
         if (row < 0 || row >= leaf_count) continue;
@@ -43,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(1024) update_priorities(
             continue;
         }
         const float leaf = priority_leaf(td[i], alpha, eps);
+        if (i == threadIdx.x) mine = leaf;
         if (isfinite(td[i]) && isfinite(leaf) && leaf >= 0.0f)
             atomicMax(&owner[row], (int)i);
         else
@@ -54,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(1024) update_priorities(
     for (long long i = threadIdx.x; i < n; i += blockDim.x) {
         const long long row = index[i];
         if (row < 0 || row >= leaf_count || owner[row] != (int)i) continue;
-        const float leaf = priority_leaf(td[i], alpha, eps);
+        const float leaf = i == threadIdx.x ? mine : priority_leaf(td[i], alpha, eps);
         leaves[row] = leaf;
         atomicMax(&largest, __float_as_int(leaf));
     }

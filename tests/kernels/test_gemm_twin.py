@@ -71,6 +71,12 @@ def test_epilogues(epilogue, extra, want):
     assert _run(epilogue, extra) == want
 
 
+def test_bias_grad():
+    sums = np.full(3, np.nan, np.float32)
+    assert _run(gemm.BIAS_GRAD, sums) == [19, 22, 43, 50]
+    np.testing.assert_array_equal(sums, f32(12, 14, np.nan))
+
+
 def test_transposed():
     assert _run(gemm.NONE, f32(), 1, 0) == [26, 30, 38, 44]
     assert _run(gemm.NONE, f32(), 0, 1) == [17, 23, 39, 53]
