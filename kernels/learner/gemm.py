@@ -27,14 +27,14 @@ NONE, BIAS, BIAS_RELU, RELU_GRAD, BIAS_GRAD = range(5)
 #: Columns of a tile, as gemm.cu has them.
 TILE_N = 32
 
-#: Tiles that a large GPU works on at once: with as many of 32 rows, halving them gains nothing.
-_ENOUGH_TILES = 128
+#: Tiles that keep a large GPU busy: with as many, more and smaller ones gain nothing.
+_ENOUGH_TILES = 96
 
 
 def tiling(m: int, n: int) -> tuple[int, int, int]:
     """``tile_m, tiles_m, tiles_n`` for an [m, n] output: small tiles while they are few."""
     tiles_n = -(-n // TILE_N)
-    tile_m = 32 if -(-m // 32) * tiles_n >= _ENOUGH_TILES else 16
+    tile_m = next((t for t in (32, 16) if -(-m // t) * tiles_n >= _ENOUGH_TILES), 8)
     return tile_m, -(-m // tile_m), tiles_n
 
 
@@ -72,8 +72,8 @@ def gemm(
     tiles_m: int,
     tiles_n: int,
 ) -> None:
-    """See the module's docstring; ``tile_m`` is 16 or 32 and the tiles cover the output."""
-    if tile_m not in (16, 32) or tiles_m * tile_m < m or tiles_n * TILE_N < n:
+    """See the module's docstring; ``tile_m`` is 8, 16 or 32 and the tiles cover the output."""
+    if tile_m not in (8, 16, 32) or tiles_m * tile_m < m or tiles_n * TILE_N < n:
         raise ValueError(f"{tiles_m} x {tiles_n} tiles of {tile_m} x {TILE_N} leave out [{m}, {n}]")
     left = a[: m * k].reshape((k, m) if trans_a else (m, k))
     right = b[: k * n].reshape((n, k) if trans_b else (k, n))

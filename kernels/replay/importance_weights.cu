@@ -11,7 +11,7 @@ __device__ inline double raw_weight(const float* leaves, double total, long long
     return isfinite(raw) ? raw : 0.0;
 }
 
-extern "C" __global__ void __launch_bounds__(1024) importance_weights(
+extern "C" __global__ void __launch_bounds__(256) importance_weights(
     const float* __restrict__ leaves, const double* __restrict__ total,
     const int* __restrict__ index, const long long* __restrict__ counters,
     const double* __restrict__ schedule, float* __restrict__ weights, int n,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @kernel(
     per="one",
-    block=1024,
+    block=256,
     leaves="in f32",
     total="in f64",
     index="in i32",

@@ -11,24 +11,27 @@ extern "C" __global__ void nstep_assemble(const int* __restrict__ index,
                                           int* __restrict__ last, float* __restrict__ ret,
                                           float* __restrict__ discount, int n, int lanes, int slots,
                                           int n_step, double gamma) {
-    const long long rows = (long long)slots * lanes;
-    const long long head = counters[HEAD];
-    const long long filled = counters[FILLED] < rows ? counters[FILLED] : rows;
+    // A row's index fits an int (capacities are below 2^31); unsigned, a row plus a lane's step does.
+    const unsigned int rows = (unsigned int)slots * (unsigned int)lanes;
+    const int head = (int)counters[HEAD];
+    const long long held = counters[FILLED];
+    const unsigned int filled = held < 0 ? 0 : held < rows ? (unsigned int)held : rows;
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x) {
-        long long row = index[i], end = -1;
+        unsigned int row = (unsigned int)index[i];  // a negative one is past every row
+        int end = -1;
         double total = 0.0, power = 1.0, carried = 0.0;
-        if (row >= 0 && row < filled) {
-            end = row;
-            long long slot = row / lanes;
+        if (row < filled) {
+            end = (int)row;
+            int slot = (int)(row / (unsigned int)lanes);
             bool open = true;
             for (int first = 0; open && first < n_step; first += ROWS_IN_FLIGHT) {
-                long long at[ROWS_IN_FLIGHT];
+                int at[ROWS_IN_FLIGHT];
                 unsigned char row_flags[ROWS_IN_FLIGHT];
                 float row_reward[ROWS_IN_FLIGHT];
 #pragma unroll
                 for (int u = 0; u < ROWS_IN_FLIGHT; ++u) {
-                    at[u] = row;
+                    at[u] = (int)row;
                     row_flags[u] = flags[row];
                     row_reward[u] = reward[row];
                     row += lanes;
@@ -50,7 +53,7 @@ extern "C" __global__ void nstep_assemble(const int* __restrict__ index,
                 }
             }
         }
-        last[i] = (int)end;
+        last[i] = end;
         ret[i] = (float)total;
         discount[i] = (float)carried;
     }

@@ -3,21 +3,22 @@
 
 // The ancestors of neighbouring leaves are neighbours.
 struct TouchedRange {
-    long long first, last;
-    __device__ long long count(int level, long long) const {
-        return (last >> (5 * level)) - (first >> (5 * level)) + 1;
+    unsigned int first, last;
+    __device__ unsigned int above(unsigned int leaf, int level) const {
+        return 5 * level < 32 ? leaf >> (5 * level) : 0;
     }
-    __device__ long long node(int level, long long, long long k) const {
-        return (first >> (5 * level)) + k;
+    __device__ int count(int level, int) const {
+        return (int)(above(last, level) - above(first, level)) + 1;
     }
+    __device__ int node(int level, int, int k) const { return (int)above(first, level) + k; }
 };
 
-extern "C" __global__ void __launch_bounds__(1024) refresh_inserted(
+extern "C" __global__ void __launch_bounds__(512) refresh_inserted(
     const float* leaves, double* nodes, const long long* __restrict__ counters, int lanes,
     int slots, long long leaf_count) {
     const long long head = counters[HEAD];
     const long long first = head * lanes;
     const long long end = first + lanes < leaf_count ? first + lanes : leaf_count;
     if (head < 0 || head >= slots || first >= end) return;
-    refresh_levels(leaves, nodes, leaf_count, TouchedRange{first, end - 1});
+    refresh_levels(leaves, nodes, leaf_count, TouchedRange{(unsigned int)first, (unsigned int)(end - 1)});
 }

@@ -15,7 +15,7 @@ from onegraph.kernels.replay.tree import F32, F64, I64, node_count, refresh
 
 @kernel(
     per="one",
-    block=1024,
+    block=512,
     leaves="in f32",
     nodes="inout f64",
     counters="in i64",

@@ -9,16 +9,17 @@ extern "C" __global__ void tree_descend(const float* __restrict__ leaves,
                                         unsigned int* __restrict__ sampled_generation, int n,
                                         long long leaf_count) {
     const int lane = threadIdx.x & 31;
+    const unsigned int leaf_total = (unsigned int)leaf_count;
+    const int depth = tree_depth(leaf_total);
+    const unsigned int root = tree_offset(leaf_total, depth);
     const long long warps = (long long)gridDim.x * (blockDim.x >> 5);
-    const int depth = tree_depth(leaf_count);
     for (long long draw = blockIdx.x * (long long)(blockDim.x >> 5) + (threadIdx.x >> 5); draw < n;
          draw += warps) {
         double t = thresholds[draw];
         if (isnan(t)) t = 0.0;
-        long long at = 0;
-        long long below = tree_offset(leaf_count, depth);
+        unsigned int at = 0, below = root;
         for (int level = depth; level >= 1; --level) {
-            const long long children = tree_size(leaf_count, level - 1);
+            const unsigned int children = tree_size(leaf_total, level - 1);
             below -= level > 1 ? children : 0;
             const double value = tree_child(leaves, nodes, level, below, children, at);
             const double scan = warp_scan(value);

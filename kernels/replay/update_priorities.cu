@@ -10,16 +10,18 @@ __device__ inline float priority_leaf(float td, double alpha, double eps) {
 // A level no larger than the batch is recomputed whole: fewer nodes than one for each position.
 struct TouchedByBatch {
     const int* index;
-    long long n, leaf_count;
-    __device__ long long count(int, long long size) const { return size < n ? size : n; }
-    __device__ long long node(int level, long long size, long long k) const {
+    int n;
+    long long leaf_count;
+    __device__ int count(int, int size) const { return size < n ? size : n; }
+    __device__ int node(int level, int size, int k) const {
         if (size < n) return k;
-        long long leaf = index[k];
-        return leaf >= 0 && leaf < leaf_count ? leaf >> (5 * level) : -1;
+        const int leaf = index[k];
+        if (leaf < 0 || leaf >= leaf_count) return -1;
+        return 5 * level < 31 ? leaf >> (5 * level) : 0;
     }
 };
 
-extern "C" __global__ void __launch_bounds__(1024) update_priorities(
+extern "C" __global__ void __launch_bounds__(512) update_priorities(
     const float* __restrict__ td, const int* __restrict__ index,
     const unsigned int* __restrict__ sampled_generation,
     const unsigned int* __restrict__ generation, float* leaves, double* nodes, int* owner,

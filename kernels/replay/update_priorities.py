@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @kernel(
     per="one",
-    block=1024,
+    block=512,
     td="in f32",
     index="in i32",
     sampled_generation="in u32",

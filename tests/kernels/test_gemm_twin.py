@@ -17,13 +17,13 @@ def f32(*values: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("m", "n", "want"),
     [
-        (1, 1, (16, 1, 1)),
-        (16, 32, (16, 1, 1)),
-        (17, 33, (16, 2, 2)),
-        (64, 256, (16, 4, 8)),
+        (1, 1, (8, 1, 1)),
+        (16, 32, (8, 2, 1)),
+        (17, 33, (8, 3, 2)),
+        (64, 256, (8, 8, 8)),
         (256, 256, (16, 16, 8)),  # 64 tiles of 32 x 32 would leave half of a large GPU idle
         (512, 256, (32, 16, 8)),
-        (0, 5, (16, 0, 1)),
+        (0, 5, (8, 0, 1)),
     ],
 )
 def test_tiling(m, n, want):
@@ -33,7 +33,7 @@ def test_tiling(m, n, want):
 @given(st.integers(0, 5000), st.integers(0, 5000))
 def test_tiles_cover_the_output_and_no_more(m, n):
     tile_m, tiles_m, tiles_n = gemm.tiling(m, n)
-    assert tile_m in (16, 32)
+    assert tile_m in (8, 16, 32)
     assert 0 <= tiles_m * tile_m - m < tile_m
     assert 0 <= tiles_n * gemm.TILE_N - n < gemm.TILE_N
 
@@ -51,7 +51,7 @@ def _run(epilogue: int, extra: np.ndarray, trans_a: int = 0, trans_b: int = 0) -
         trans_a=trans_a,
         trans_b=trans_b,
         epilogue=epilogue,
-        tile_m=16,
+        tile_m=8,
         tiles_m=1,
         tiles_n=1,
     )
@@ -84,8 +84,8 @@ def test_transposed():
 
 def test_tiles_that_leave_outputs_out_are_refused():
     empty = f32()
-    with pytest.raises(ValueError, match=r"leave out \[17, 1\]"):
-        gemm.gemm(empty, empty, empty, empty, 17, 1, 0, 0, 0, 0, 16, 1, 1)
+    with pytest.raises(ValueError, match=r"leave out \[9, 1\]"):
+        gemm.gemm(empty, empty, empty, empty, 9, 1, 0, 0, 0, 0, 8, 1, 1)
 
 
 def test_relu_epilogue():
