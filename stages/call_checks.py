@@ -211,12 +211,12 @@ def _disagreement(
 ) -> Finding:
     assert step.driver is not None
     traced = {c: n for c, n in step.driver.calls.items() if call_class(c[3]) == label}
-    phases = []
-    for phase in dict.fromkeys(p for _, p, _, _ in (*traced, *step.calls)):
-        driver = sum(n for (_, p, _, _), n in traced.items() if p == phase)
-        ledger = sum(n for (_, p, _, k), n in step.calls.items() if p == phase and k in kinds)
-        if driver != ledger:
-            phases.append(phase)
+    surplus: Counter[tuple[str, str]] = Counter()
+    for (_, phase, op, _), n in traced.items():
+        surplus[phase, op] += n
+    for (_, phase, op, kind), n in step.calls.items():
+        surplus[phase, op] -= n if kind in kinds else 0
+    places = [place for place, n in surplus.items() if n]
     names = Counter[str]()
     for (*_, name), n in traced.items():
         names[name] += n
@@ -226,8 +226,8 @@ def _disagreement(
         "cupti-ledger",
         f"CUPTI counted {seen} {label} ({spelled}), the ledger's calls make {ledger_says}",
         stage=step.added,
-        phase=_joined(phases),
-        op=_joined(op for (_, p, op, _) in traced if p in phases),
+        phase=_joined(phase for phase, _ in places),
+        op=_joined(op for _, op in places),
         kind=label,
         count=seen,
         step=step.index,

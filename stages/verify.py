@@ -280,7 +280,16 @@ def _run(
                 run.close()
         except BREAKS as error:
             trace.broken = True
-            trace.findings.add(Finding("run", str(error), stage=added, step=len(trace.digests)))
+            trace.findings.add(
+                Finding(
+                    "run",
+                    str(error),
+                    stage=added,
+                    phase=getattr(error, "phase", ""),
+                    op=getattr(error, "op", ""),
+                    step=len(trace.digests),
+                )
+            )
     return trace
 
 
