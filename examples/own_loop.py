@@ -70,34 +70,32 @@ def launch(kernel, **constants):
 
 SHAPE = {"batch": BATCH, "clusters": CLUSTERS, "dims": DIMS}
 
+COUNTER = (
+    Host("advance", advance, ("h_step",), ("h_step", "h_first"), group="counter"),
+    Copy(Ref("first"), Ref("h_first"), "htod", group="counter"),
+)
+
+INERTIA = (
+    Alloc("scratch", group="inertia"),
+    Memset(Ref("scratch"), blocking=True, group="inertia"),
+    Launch(
+        "km_inertia",
+        {"distance": Ref("distance"), "inertia": Ref("scratch"), "batch": BATCH},
+        group="inertia",
+    ),
+    Copy(Ref("h_inertia"), Ref("scratch"), "dtoh", group="inertia"),
+    Free("scratch", group="inertia"),
+    Host("add_up", add_up, ("h_inertia", "h_total"), ("h_total",), group="inertia"),
+)
+
 LEGACY = StepProgram(
     "kmeans",
     "learn",
     (
-        Phase(
-            "batch",
-            (
-                Host("advance", advance, ("h_step",), ("h_step", "h_first"), group="counter"),
-                Copy(Ref("first"), Ref("h_first"), "htod", group="counter"),
-            ),
-        ),
+        Phase("batch", COUNTER),
         Phase("assign", (launch("km_assign", **SHAPE),)),
         Phase("move", (launch("km_move", **SHAPE),)),
-        Phase(
-            "report",
-            (
-                Alloc("scratch", group="inertia"),
-                Memset(Ref("scratch"), blocking=True, group="inertia"),
-                Launch(
-                    "km_inertia",
-                    {"distance": Ref("distance"), "inertia": Ref("scratch"), "batch": BATCH},
-                    group="inertia",
-                ),
-                Copy(Ref("h_inertia"), Ref("scratch"), "dtoh", group="inertia"),
-                Free("scratch", group="inertia"),
-                Host("add_up", add_up, ("h_inertia", "h_total"), ("h_total",), group="inertia"),
-            ),
-        ),
+        Phase("report", INERTIA),
     ),
     BUFFERS,
 )

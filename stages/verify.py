@@ -102,7 +102,8 @@ class SetResult:
         choices: SHA-256 over the choices of every step; empty if the set did not run.
         parameters: SHA-256 of the parameters at the end.
         from_first, from_previous: against stage 0, and against the set before.
-        cupti, cupti_timed: the last plain and the last timed step; ``None`` where not counted.
+        cupti, cupti_timed: the last plain and the last timed step; ``None`` where not counted, and
+            where nothing is timed.
     """
 
     stages: tuple[int, ...]
@@ -440,8 +441,9 @@ def _judged(
     else:
         _check_choices(trace, first, added)
         _check_parameters(trace, from_first, from_previous, added)
-    plain = [r for r in trace.records if not r.timed]
-    timed = [r for r in trace.records if r.timed]
+    timing = any(calls.timed is not None for calls in trace.programs.values())
+    timed = [r for r in trace.records if r.timed and timing]
+    plain = [r for r in trace.records if not r.timed or not timing]
     return SetResult(
         stages=tuple(sorted(trace.stages)),
         label=format_set(trace.stages),

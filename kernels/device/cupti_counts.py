@@ -123,8 +123,10 @@ class CuptiCounter:
         self._step: DriverStep | None = None
         self._by_correlation: dict[int, DriverStep] = {}
         self._records: list[tuple[int, int]] = []
+        # Held here: CUPTI keeps an address, which is no reference.
+        self._callback = self._called
         try:
-            self._subscriber = cupti.subscribe(self._called, None)
+            self._subscriber = cupti.subscribe(self._callback, None)
         except (RuntimeError, cupti.cuptiError) as error:
             raise CuptiUnavailableError(
                 f"CUPTI: can't subscribe ({error}); end other profilers of this process (Nsight,"
