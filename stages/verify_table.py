@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from onegraph.stages.difference import Difference
-from onegraph.stages.verify import ProgramCalls, SetResult, Verification
+from onegraph.stages.verification import ProgramCalls, SetResult, Verification
 
 #: Columns of device calls, and the ledger kinds that each sums.
 COLUMNS = {

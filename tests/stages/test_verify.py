@@ -22,14 +22,8 @@ from onegraph.stages.difference import Difference, digest, distance, first_unequ
 from onegraph.stages.finding import CHECKS, Finding, Findings
 from onegraph.stages.program import MatmulOp
 from onegraph.stages.program_subject import ProgramSubject
-from onegraph.stages.verify import (
-    SCHEMA,
-    SetResult,
-    Verification,
-    VerifyError,
-    cumulative_sets,
-    verify,
-)
+from onegraph.stages.verification import SCHEMA, SetResult, Verification
+from onegraph.stages.verify import VerifyError, cumulative_sets, verify
 from onegraph.stages.verify_table import verify_lines, verify_table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
