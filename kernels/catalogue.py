@@ -4,6 +4,9 @@ A kernel is a pair of files with one name: ``x.cu`` holds one ``extern "C" __glo
 ``x``, and ``x.py`` holds its NumPy twin ``x``, decorated with :func:`kernel`. The decorator's
 declaration is what `HostDevice` and `CudaDevice` check arguments against, and a test holds the
 ``.cu`` signature to it.
+
+A kernel need not stand in this package: a pair anywhere is a kernel from the import of its ``.py``
+file on (`docs/writing-a-stage.md`).
 """
 
 from __future__ import annotations
@@ -119,6 +122,16 @@ def _parse(name: str, declaration: str) -> Param:
 _registry: dict[str, KernelSpec] = {}
 
 
+def _register(spec: KernelSpec) -> None:
+    known = _registry.get(spec.name)
+    if known is not None and known.source != spec.source:
+        raise ValueError(
+            f"kernel {spec.name!r} is declared in {known.source} and in {spec.source}; kernels are"
+            " found by name, so give one of them another"
+        )
+    _registry[spec.name] = spec
+
+
 def kernel(
     *, per: Per = "thread", work: str = "", block: int = 256, fma: bool = False, **params: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -141,8 +154,8 @@ def kernel(
             raise ValueError(f"kernel {name!r}: work {missing} is no scalar parameter")
         if per != "one" and not units:
             raise ValueError(f"kernel {name!r}: per={per!r} needs work=")
-        source = Path(twin.__code__.co_filename).with_suffix(".cu")
-        _registry[name] = KernelSpec(name, parsed, block, per, units, fma, source, twin)
+        source = Path(twin.__code__.co_filename).absolute().with_suffix(".cu")
+        _register(KernelSpec(name, parsed, block, per, units, fma, source, twin))
         return twin
 
     return declare
@@ -150,7 +163,7 @@ def kernel(
 
 @cache
 def catalogue() -> Mapping[str, KernelSpec]:
-    """Every kernel of the package by name; imports each twin once."""
+    """Every kernel of the package by name, and yours imported so far; imports each twin once."""
     package = importlib.import_module("onegraph.kernels")
     for info in pkgutil.walk_packages(package.__path__, "onegraph.kernels."):
         if ".device" not in info.name:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: What every kernel is compiled for in CI: from Turing to Blackwell.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
-#: The folder that ``#include "common/layout.cuh"`` is relative to.
+#: The folder that ``#include "common/layout.cuh"`` is relative to, in your own kernels too.
 INCLUDE = Path(__file__).parent
 
 _STANDARD = "c++17"
@@ -73,30 +73,44 @@ def cache_dir() -> Path:
 def compile_kernel(spec: KernelSpec, arch: str) -> bytes:
     """The cubin of `spec` for `arch`, from the cache or from NVRTC.
 
+    A kernel outside the package may include headers (``.cuh``) of its own folder too.
+
     Raises:
         CompileError: with NVRTC's log.
+        SignatureError: the source does not hold the declared kernel.
     """
-    return compile_source(spec.source.read_text(encoding="utf-8"), spec.name, arch, fma=spec.fma)
+    from onegraph.kernels.signature import require_signature
+
+    folder = spec.source.parent
+    beside = None if folder.is_relative_to(INCLUDE) else folder
+    return compile_source(require_signature(spec), spec.name, arch, fma=spec.fma, beside=beside)
 
 
-def compile_source(source: str, name: str, arch: str, *, fma: bool) -> bytes:
-    """The cubin of CUDA C++ `source` (see `compile_kernel`)."""
-    entry = cache_dir() / f"{name}-{arch}-{_key(source, name, arch, fma=fma)}.cubin"
+def compile_source(
+    source: str, name: str, arch: str, *, fma: bool, beside: Path | None = None
+) -> bytes:
+    """The cubin of CUDA C++ `source` (see `compile_kernel`); headers may lie `beside` it too."""
+    include = (INCLUDE,) if beside is None else (INCLUDE, beside)
+    entry = cache_dir() / f"{name}-{arch}-{_key(source, name, arch, include, fma=fma)}.cubin"
     if (cached := _read(entry)) is not None:
         return cached
-    cubin = _nvrtc(source, name, arch, fma=fma)
+    cubin = _nvrtc(source, name, arch, include, fma=fma)
     _write(entry, cubin)
     return cubin
 
 
-def _nvrtc(source: str, name: str, arch: str, *, fma: bool) -> bytes:
+def _nvrtc(source: str, name: str, arch: str, include: tuple[Path, ...], *, fma: bool) -> bytes:
     from cuda.core import Program, ProgramOptions
 
     # cuda.core exports its exception under no public name.
     from cuda.core._utils.cuda_utils import CUDAError
 
     options = ProgramOptions(
-        name=f"{name}.cu", arch=arch, std=_STANDARD, include_path=[str(INCLUDE)], fma=fma
+        name=f"{name}.cu",
+        arch=arch,
+        std=_STANDARD,
+        include_path=[str(folder) for folder in include],
+        fma=fma,
     )
     try:
         return bytes(Program(source, "c++", options).compile("cubin").code)
@@ -118,18 +132,19 @@ def _nvrtc_version() -> tuple[int, int]:
 
 
 @cache
-def _headers_digest() -> str:
+def _headers_digest(folder: Path) -> str:
     """Every header of the folder counts, included or not: there are few, and it can't be wrong."""
     digest = hashlib.sha256()
-    for header in sorted(INCLUDE.rglob("*.cuh")):
+    for header in sorted(folder.rglob("*.cuh")):
         content = header.read_bytes()
-        digest.update(f"{header.relative_to(INCLUDE).as_posix()} {len(content)}\n".encode())
+        digest.update(f"{header.relative_to(folder).as_posix()} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
 
 
-def _key(source: str, name: str, arch: str, *, fma: bool) -> str:
-    parts = [source, name, arch, fma, _STANDARD, _headers_digest(), _nvrtc_version()]
+def _key(source: str, name: str, arch: str, include: tuple[Path, ...], *, fma: bool) -> str:
+    headers = [_headers_digest(folder) for folder in include]
+    parts = [source, name, arch, fma, _STANDARD, headers, _nvrtc_version()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
 
 

@@ -1,6 +1,7 @@
 """A loop that stages migrate, as verification, benchmarks and reports see it.
 
-Whoever owns a loop gives it in this form once, and gets all three (`docs/writing-a-stage.md`).
+Whoever owns a loop gives it in this form once, and gets all three (`docs/writing-a-stage.md`). A
+loop that is one program has it ready made: `onegraph.stages.program_subject`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("guards", "kernels", "stages", "trainer")  # each may import those before it
-DEVICE_PACKAGES = {"cuda", "nvmath"}
+DEVICE_PACKAGES = {"cuda", "cupti", "nvmath"}
 FRAMEWORKS = {"torch", "jax"}
 LEGACY = "onegraph.trainer.legacy"
 LEGACY_FACTORY = PurePosixPath("trainer/program.py")
@@ -117,6 +117,7 @@ def test_the_four_folders_keep_to_their_layers():
         ("kernels/a.py", "import cuda.bindings.driver", "imports cuda outside kernels/device"),
         ("kernels/devices.py", "import cuda", "imports cuda outside kernels/device"),
         ("stages/a.py", "from nvmath.bindings import cublasLt", "imports nvmath outside"),
+        ("stages/a.py", "from cupti import cupti", "imports cupti outside"),
         ("stages/a.py", "import onegraph.trainer.config", "stages imports onegraph.trainer"),
         (
             "stages/a.py",

@@ -518,6 +518,10 @@ class Device(ABC):
         self._record("matmul", op, operands)
         self._matmul(spec, a, b, out, extra, module)
 
+    def matmul_launches(self, spec: Matmul) -> tuple[int, int]:
+        """The fewest and the most kernels that one `matmul` of this shape launches."""
+        return 1, 1
+
     def _check_module(self, kernel: str, module: Module) -> None:
         """Two copies of each kernel: one for graphs, one for launches outside them.
 

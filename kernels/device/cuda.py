@@ -360,6 +360,17 @@ class CudaDevice(Device):
         for call in calls:
             call()
 
+    def matmul_launches(self, spec: Matmul) -> tuple[int, int]:
+        """One for our kernel; for cuBLASLt its own, one or two, and ours for a ReLU.
+
+        The second of its own would add the parts of a split K: we mask that out of the heuristic,
+        which is a request.
+        """
+        if not self._uses_cublaslt(spec):
+            return 1, 1
+        epilogue = int(spec.epilogue not in ("none", "bias"))
+        return 1 + epilogue, 2 + epilogue
+
     def _uses_cublaslt(self, spec: Matmul) -> bool:
         size = spec.m * spec.n * spec.k
         if self._lt is None or size == 0:

@@ -110,3 +110,18 @@ class Ledger:
     def steps(self, scope: Scope) -> tuple[StepCounts, ...]:
         """The latest steps of `scope`, oldest first."""
         return tuple(self._steps.get(scope, ()))
+
+
+@dataclass
+class OpLedger(Ledger):
+    """A ledger that also knows the op behind each call, for whoever has to name it.
+
+    Attributes:
+        calls: ``(scope, phase, op, kind)`` since it was last cleared; op is the runner's label.
+    """
+
+    calls: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+
+    def count(self, kind: str) -> None:
+        super().count(kind)
+        self.calls[self.scope, self.phase, self.op, kind] += 1

@@ -11,9 +11,11 @@ import os
 
 import pytest
 
+from onegraph.kernels import catalogue as catalogue_module
 from onegraph.kernels import compile as compiler
 from onegraph.kernels.catalogue import catalogue, find
 from onegraph.kernels.compile import ARCHITECTURES, CompileError, compile_kernel, compile_source
+from onegraph.kernels.signature import SignatureError
 
 pytest.importorskip("cuda.core")
 
@@ -69,9 +71,9 @@ def compiled(monkeypatch, tmp_path):
     asked: list[str] = []
     real = compiler._nvrtc
 
-    def nvrtc(source, name, arch, *, fma):
+    def nvrtc(source, name, arch, include, *, fma):
         asked.append(arch)
-        return real(source, name, arch, fma=fma)
+        return real(source, name, arch, include, fma=fma)
 
     monkeypatch.setattr(compiler, "_nvrtc", nvrtc)
     return asked
@@ -106,6 +108,72 @@ def test_header_is_part_of_the_key(compiled, monkeypatch, tmp_path):
     compiler._headers_digest.cache_clear()
     assert len(compiled) == 2
     assert cubins[0] != cubins[1]
+
+
+OWN = """import numpy as np
+from onegraph.kernels.catalogue import kernel
+
+@kernel(work="n", x="inout f32", n="i32")
+def own_{}(*, x, n):
+    x[:n] += np.float32(1)
+"""
+OWN_CU = '#include "one.cuh"\nextern "C" __global__ void own_{}(float* x, int n) {{ x[0] += ONE; }}'
+
+
+def own_kernel(folder, name):
+    """A pair outside the package, imported as a user's module is."""
+    (folder / "one.cuh").write_text("#define ONE 1.0f\n")
+    (folder / f"own_{name}.cu").write_text(OWN_CU.format(name))
+    path = folder / f"own_{name}.py"
+    path.write_text(OWN.format(name))
+    exec(compile(path.read_text(), str(path), "exec"), {})
+    return find(f"own_{name}")
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """What a test declares is gone after it."""
+    monkeypatch.setattr(catalogue_module, "_registry", dict(catalogue_module._registry))
+
+
+def test_a_pair_outside_the_package_compiles_with_the_headers_beside_it(
+    compiled, registry, tmp_path
+):
+    spec = own_kernel(tmp_path, "a")
+    assert spec.source == tmp_path / "own_a.cu"
+    before = compile_kernel(spec, "sm_90")
+    assert b".text.own_a" in before
+    assert compile_kernel(spec, "sm_90") == before
+    assert len(compiled) == 1
+    (tmp_path / "one.cuh").write_text("#define ONE 2.0f\n")
+    compiler._headers_digest.cache_clear()
+    assert compile_kernel(spec, "sm_90") != before
+
+
+def test_a_source_that_is_not_what_the_twin_declares(registry, tmp_path):
+    spec = own_kernel(tmp_path, "b")
+    spec.source.write_text(spec.source.read_text().replace("int n", "long long n"))
+    with pytest.raises(
+        SignatureError,
+        match=r"own_b.cu holds own_b\(float\* x, long long n\), and its twin declares"
+        r" own_b\(float\* x, int n\)",
+    ):
+        compile_kernel(spec, "sm_90")
+    spec.source.write_text("int x;")
+    with pytest.raises(SignatureError, match=r"own_b.cu: 0 kernels in one file"):
+        compile_kernel(spec, "sm_90")
+    spec.source.unlink()
+    with pytest.raises(SignatureError, match=r"own_b has no CUDA source.*write own_b.cu beside"):
+        compile_kernel(spec, "sm_90")
+
+
+def test_two_kernels_of_one_name(registry, tmp_path):
+    own_kernel(tmp_path, "c")
+    own_kernel(tmp_path, "c")  # imported twice: the same kernel
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(ValueError, match=r"'own_c' is declared in .*own_c.cu and in .*other"):
+        own_kernel(other, "c")
 
 
 def test_nvrtc_version_is_part_of_the_key(compiled, monkeypatch):
