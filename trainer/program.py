@@ -289,10 +289,13 @@ class DqnPrograms:
         shapes, config = self.shapes, self.shapes.config
         double = config.network.double
         select = self._forward("theta", BATCH.next_states, "select") if double else ()
+        # Without a dueling head only the taken action has a gradient, and the kernel writes no
+        # more; with one it writes whole rows, and zeroing them first would be a node for nothing.
+        zero = () if config.network.dueling else (Memset(Ref("grad_head"), blocking=True),)
         return (
             *select,
             *self._forward("theta_target", BATCH.next_states, "target"),
-            Memset(Ref("grad_head"), blocking=True),
+            *zero,
             Launch(
                 "dqn_loss",
                 {
