@@ -86,7 +86,9 @@ def phase_report(
         last=last,
         mean=mean,
         timed_steps=len(times.steps),
-        diagnosis=_stall(total, waits, step_ms, busy) if busy < BUSY_SHARE else _slowest(mean, host),
+        diagnosis=_stall(total, waits, step_ms, busy)
+        if busy < BUSY_SHARE
+        else _slowest(mean, host),
         host=host,
         step_ms=step_ms,
         wall_ms=wall_ms,

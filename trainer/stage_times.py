@@ -22,7 +22,7 @@ ROUNDS, STEPS, WARM_UP = 7, 12, 3
 
 
 class StageTimesError(ValueError):
-    """A benchmark's JSON that can't be read; the message names the file, the field and the value."""
+    """A benchmark's JSON that can't be read; the message names the file, field and value."""
 
 
 class StageRow(BaseModel):
@@ -70,8 +70,8 @@ def read_stage_times(path: Path) -> StageTimes:
         field = ".".join(str(part) for part in first["loc"])
         value = "" if first["type"] in ("json_invalid", "missing") else f" = {first['input']!r:.60}"
         raise StageTimesError(
-            f"{path}: {field}{value}{': ' if field else ''}{first['msg']}; remove the file, or write"
-            " it anew"
+            f"{path}: {field}{value}{': ' if field else ''}{first['msg']}; remove the file, or"
+            " write it anew"
         ) from None
 
 

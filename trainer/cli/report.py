@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from onegraph.trainer.cli.console import notes
 from onegraph.trainer.cli.train import DeviceOption
 from onegraph.trainer.page.document import render
-from onegraph.trainer.page.facts import Missing, gather
+from onegraph.trainer.page.facts import DeviceKind, Missing, gather
 from onegraph.trainer.page.run_folder import read_run
 
 
@@ -29,7 +29,12 @@ def report(
     device: DeviceOption = None,
 ) -> None:
     """Write one self-contained HTML page about a run."""
-    facts = gather(read_run(run), device, measure=stages_bench)
+    kind = next((known for known in get_args(DeviceKind) if known == device), None)
+    if kind != device:
+        raise typer.BadParameter(
+            f"{device!r} is none of {', '.join(get_args(DeviceKind))}", param_hint="--device"
+        )
+    facts = gather(read_run(run), kind, measure=stages_bench)
     page = render(facts)
     path = out if out is not None else run / "report.html"
     path.write_text(page, encoding="utf-8")

@@ -44,6 +44,12 @@ def colour(index: int) -> str:
     return _STAND_IN[f"c{index % COLOURS}"]
 
 
+def _grouped(value: float, position: int | None = None) -> str:
+    """A tick's label: six figures at most, thousands apart."""
+    del position
+    return f"{value:,.6g}"
+
+
 class Chart:
     """One chart with a title, axes with units, and a legend where there is more than one series.
 
@@ -102,7 +108,8 @@ class Chart:
                 self.axes.plot(
                     s.x,
                     s.y,
-                    _STYLES[i % len(_STYLES)],
+                    # Dashes of a line with many turns would hide its shape.
+                    _STYLES[i % len(_STYLES)] if len(s.x) <= 200 else "-",
                     color=colour(i),
                     linewidth=1.6,
                     marker="o" if len(s.x) <= 24 else "",
@@ -110,11 +117,14 @@ class Chart:
                     label=s.name,
                 )
             if log:
-                self.axes.set_yscale("log")
+                self._log()
+            else:
+                self.axes.yaxis.set_major_formatter(_grouped)
             if series and np.issubdtype(np.asarray(series[0].x).dtype, np.datetime64):
                 self._dates()
             elif series and np.issubdtype(np.asarray(series[0].x).dtype, np.integer):
                 self.axes.xaxis.get_major_locator().set_params(integer=True)
+                self.axes.xaxis.set_major_formatter(_grouped)
         return self._legend(len(series))
 
     def bars(
@@ -139,6 +149,7 @@ class Chart:
                 error_kw={"ecolor": _STAND_IN["ink"], "elinewidth": 1.0, "capsize": 2.0},
             )
             self._rows(labels)
+            self.axes.xaxis.set_major_formatter(_grouped)
             top = float(ends.max())
             for row, (end, note) in enumerate(zip(ends[:, 1], notes, strict=True)):
                 self.axes.text(end + top * 0.015, row, note, va="center", fontsize=8.5)
@@ -189,6 +200,14 @@ class Chart:
         self.axes.invert_yaxis()
         self.axes.tick_params(axis="y", length=0)
 
+    def _log(self) -> None:
+        from matplotlib.ticker import LogFormatter
+
+        self.axes.set_yscale("log")
+        # The usual formatter writes TeX; this one writes text.
+        self.axes.yaxis.set_major_formatter(LogFormatter())
+        self.axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+
     def _dates(self) -> None:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -214,7 +233,7 @@ class Chart:
 
 
 def _themed(svg: str, name: str, title: str) -> str:
-    """matplotlib's SVG as a part of the page: its colours, its font, ids of its own."""
+    """The SVG as a part of the page: in its colours and its font, with ids of its own."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.S)

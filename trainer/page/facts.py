@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from onegraph.kernels.device import Device, DeviceError, DeviceUnavailableError, open_device
 from onegraph.stages.flags import parse_stages
@@ -31,6 +31,8 @@ from onegraph.trainer.subject import TrainerSubject
 from onegraph.trainer.trainer import TrainerError
 
 T = TypeVar("T")
+
+DeviceKind = Literal["auto", "cuda", "host"]
 
 #: What may keep a piece of the page from being there; anything else is a fault of ours.
 _CAUSES = (
@@ -93,10 +95,11 @@ class Facts:
     policy: Policy | Missing
 
 
-def gather(run: RunFolder, device: str | None, *, measure: bool) -> Facts:
+def gather(run: RunFolder, device: DeviceKind | None, *, measure: bool) -> Facts:
     """Read, evaluate and measure what the page shows.
 
     Args:
+        run: as `read_run` gives it.
         device: ``auto``, ``cuda`` or ``host``; ``None`` for the run's own, or the host where that
             is not to be had.
         measure: time the stages where the run folder has no benchmark.
@@ -141,10 +144,10 @@ def _try(make: Callable[[], T]) -> T | Missing:
         return Missing(" ".join(str(error).split()))
 
 
-def _open(run: RunFolder, wanted: str | None) -> tuple[Device, str]:
+def _open(run: RunFolder, wanted: DeviceKind | None) -> tuple[Device, str]:
     if wanted is not None:
         return open_device(wanted), ""
-    was = run.epochs[-1].device.partition(" ")[0] or run.config.device
+    was = recorded_kind(run)
     try:
         return open_device(was), ""
     except DeviceUnavailableError as error:
@@ -152,9 +155,13 @@ def _open(run: RunFolder, wanted: str | None) -> tuple[Device, str]:
         return open_device("host"), f"the run's device, {was}, is not to be had here ({reason})"
 
 
-def learn_programs(
-    config: Config, stages: StageSet
-) -> tuple[tuple[StageCalls, ...], StepProgram]:
+def recorded_kind(run: RunFolder) -> DeviceKind:
+    """The kind of device of the last epoch, or, where it was not recorded, the config's."""
+    kinds: dict[str, DeviceKind] = {"cuda": "cuda", "host": "host"}
+    return kinds.get(run.epochs[-1].device.partition(" ")[0], run.config.device)
+
+
+def learn_programs(config: Config, stages: StageSet) -> tuple[tuple[StageCalls, ...], StepProgram]:
     """The learning step at 0, 0 to 1, …, and the program at `stages`; needs no device."""
     environment, _ = build_environment(config)
     network = QNetwork(

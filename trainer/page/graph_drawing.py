@@ -48,7 +48,7 @@ class DotError(ValueError):
 
 
 def from_program(program: StepProgram) -> tuple[Cluster, ...]:
-    """The clusters of a program, at whatever stages it is: graphs where it has them, else phases."""
+    """The clusters of a program at any stages: graphs where it has them, else phases."""
     found: list[Cluster] = []
     for phase in program.phases:
         loose = [op for op in phase.ops if not isinstance(op, (GraphLaunch, RecordEvent))]
@@ -106,23 +106,23 @@ def from_dot(text: str, names: Sequence[str]) -> tuple[Cluster, ...]:
     tokens = [t if t[0] != '"' else t[1:-1] for t in _TOKEN.findall(text)]
     i = 0
     while i < len(tokens):
-        token, after = tokens[i], tokens[i + 1] if i + 1 < len(tokens) else ""
-        if token in ("digraph", "subgraph"):
+        word, after = tokens[i], tokens[i + 1] if i + 1 < len(tokens) else ""
+        if word in ("digraph", "subgraph"):
             open_graphs.append(after if after != "{" else f"graph {len(members)}")
             members.setdefault(open_graphs[-1], [])
             i += 3 if after != "{" else 2
-        elif token == "}":
+        elif word == "}":
             if open_graphs:
                 open_graphs.pop()
             i += 1
         elif after == "->" and i + 2 < len(tokens):
-            edges.append((token, tokens[i + 2]))
+            edges.append((word, tokens[i + 2]))
             i = _past_attributes(tokens, i + 3)
         elif after == "[":
             end = _past_attributes(tokens, i + 1)
-            if open_graphs and token not in ("graph", "node", "edge"):
+            if open_graphs and word not in ("graph", "node", "edge"):
                 label = _attribute(tokens[i + 2 : end - 1], "label")
-                members[open_graphs[-1]].append((token, label))
+                members[open_graphs[-1]].append((word, label))
             i = end
         else:
             i += 1
@@ -244,7 +244,8 @@ def _cluster(cluster: Cluster, x: float, y: float, width: float) -> str:
     parts = [
         f'<rect class="cluster{"" if cluster.graphed else " loose"}" x="{x + 0.5:.1f}" y="{y:.1f}"'
         f' width="{width - 1:.1f}" height="{_height(cluster):.1f}" rx="7"/>',
-        f'<text class="cluster-name" x="{x + 10:.1f}" y="{y + 18:.1f}">{escape(cluster.name)}</text>',
+        f'<text class="cluster-name" x="{x + 10:.1f}" y="{y + 18:.1f}">'
+        f"{escape(cluster.name)}</text>",
         f'<text class="cluster-size" x="{x + width - 10:.1f}" y="{y + 18:.1f}">'
         f"{len(cluster.nodes)}</text>",
     ]

@@ -11,16 +11,27 @@ def text(value: object) -> str:
     return escape(str(value))
 
 
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
+
+
 def paragraph(value: object, kind: str = "") -> str:
     """A paragraph of plain text."""
-    return f"<p{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{text(value)}</p>"
+    return f"<p{_class(kind)}>{text(value)}</p>"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> str:
-    """A table whose first `left` columns are text and whose others are figures, aligned."""
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    left: int = 1,
+    prose: int | None = None,
+) -> str:
+    """A table: the first `left` columns are text, the others figures, aligned; `prose` wraps."""
 
     def cell(tag: str, i: int, value: object) -> str:
-        return f'<{tag}{"" if i < left else f" class={chr(34)}n{chr(34)}"}>{text(value)}</{tag}>'
+        kind = "prose" if i == prose else "n" if i >= left else ""
+        return f"<{tag}{_class(kind)}>{text(value)}</{tag}>"
 
     head = "".join(cell("th", i, c) for i, c in enumerate(columns))
     body = "".join(
@@ -58,4 +69,4 @@ def details(summary: str, content: str) -> str:
 
 def missing(what: str, reason: str) -> str:
     """A piece that is not there, and why."""
-    return f'<p class="missing"><strong>{text(what)}.</strong> {text(reason)}.</p>'
+    return f'<p class="missing"><strong>{text(what)}:</strong> {text(reason.rstrip("."))}.</p>'

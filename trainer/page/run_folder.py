@@ -115,8 +115,8 @@ def _records(path: Path) -> list[EpochRecord]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise RunError(f"{path}, line {line}: not UTF-8 text; remove the line") from None
+        broken = error.object[: error.start].count(b"\n") + 1
+        raise RunError(f"{path}, line {broken}: not UTF-8 text; remove the line") from None
     found = []
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():

@@ -12,7 +12,7 @@ from onegraph.stages.registry import STAGES, format_set
 from onegraph.trainer.config import config_to_toml
 from onegraph.trainer.market import comparison_rows
 from onegraph.trainer.page.charts import COLOURS, Chart, Series
-from onegraph.trainer.page.facts import Facts, Missing
+from onegraph.trainer.page.facts import Facts, Missing, recorded_kind
 from onegraph.trainer.page.graph_drawing import Cluster, draw
 from onegraph.trainer.page.markup import (
     details,
@@ -139,6 +139,7 @@ def phases(facts: Facts) -> str:
         [e for e, _ in timed], _phase_parts([p for _, p in timed])
     )
     total = sum(ms or 0.0 for ms in last.mean.values())
+    where = "the run's device"
     rows = [
         (
             name,
@@ -165,7 +166,7 @@ def phases(facts: Facts) -> str:
             "figure-phases",
             "Phases of a learning step, by epoch",
             chart.svg(),
-            f"Mean of the timed steps of each epoch, on {record.device or 'the run’s device'}. From",
+            f"Mean of the timed steps of each epoch, on {record.device or where}. From",
             str(facts.run.path / "metrics.jsonl"),
         ),
         f"<h3>Epoch {epoch}</h3>",
@@ -259,7 +260,6 @@ def learning(facts: Facts) -> str:
     """Loss, values and schedules over the run."""
     epochs = facts.run.epochs
     x = np.array([e.learn_steps for e in epochs])
-    source = str(facts.run.path / "metrics.jsonl")
 
     def curve(name: str, y_label: str, title: str, caption: str, *fields: str, log: bool) -> str:
         series = [Series(LEGENDS.get(f, f), x, _values(epochs, f)) for f in fields]
@@ -270,16 +270,16 @@ def learning(facts: Facts) -> str:
         chart = Chart(name, title, "learning steps", y_label)
         scale = " Logarithmic scale." if log and positive else ""
         svg = chart.lines(drawn, log=log and positive).svg()
-        return figure(f"figure-{name}", title, svg, f"{caption}{scale}", source)
+        return figure(f"figure-{name}", title, svg, f"{caption}{scale}")
 
     figures = [
         curve("loss", "loss", "Loss", "Mean over each epoch.", "loss", log=True),
         curve("q", "Q", "Action value", "Mean Q of the drawn actions.", "q_mean", log=False),
         curve("td", "TD error", "TD error", "Mean |TD error| of an epoch.", "td_mean", log=False),
         curve("norm", "2-norm", "Gradient norm", "Before clipping.", "grad_norm", log=True),
-        curve("epsilon", "epsilon", "Exploration", "At each epoch’s end.", "epsilon", log=False),
+        curve("epsilon", "epsilon", "Exploration", "At each epoch's end.", "epsilon", log=False),
         curve(
-            "rate", "learning rate", "Learning rate", "At each epoch’s end.", "learning_rate",
+            "rate", "learning rate", "Learning rate", "At each epoch's end.", "learning_rate",
             log=False,
         ),
     ]  # fmt: skip
@@ -326,7 +326,10 @@ def learning(facts: Facts) -> str:
     listing = table(columns, rows[-60:], left=0)
     if len(rows) > 60:
         notes.append(f"The table lists the last 60 of {len(rows)} epochs.")
-    return section("learning", "Learning", *map(paragraph, notes), grid(*figures), listing)
+    origin = f"One point an epoch, from {facts.run.path / 'metrics.jsonl'}."
+    return section(
+        "learning", "Learning", *map(paragraph, (origin, *notes)), grid(*figures), listing
+    )
 
 
 LEGENDS = {"q_mean": "Q", "td_mean": "TD error"}
@@ -355,14 +358,14 @@ def policy(facts: Facts) -> str:
             for name, c in found.curves.items()
         ]
         chart = Chart("equity", "Equity", "end of bar (UTC)", "equity").lines(series)
-        header, *rows = comparison_rows(found.figures)
+        header, *compared = comparison_rows(found.figures)
         body = (
             paragraph(
                 f"The greedy policy of {which}, over the test window that no choice was made on,"
                 " beside holding nothing and holding throughout, at the same costs."
             ),
             figure("figure-equity", "Equity over the test window", chart.svg(), "From", origin),
-            table(header, rows),
+            table(header, compared),
         )
         return section("policy", "Policy", *body)
     if found.learned is None or found.exact is None:
@@ -375,7 +378,7 @@ def policy(facts: Facts) -> str:
     ]
     chart = Chart("values", "State values", "state", "value of the best action").lines(series)
     actions = range(found.exact.shape[1])
-    rows = [
+    rows: list[Sequence[object]] = [
         (s, *(f"{found.learned[s, a]:.5f} / {found.exact[s, a]:.5f}" for a in actions))
         for s in states[:MOST_STATES].tolist()
     ]
@@ -384,8 +387,8 @@ def policy(facts: Facts) -> str:
         "policy",
         "Policy",
         paragraph(
-            f"Action values of {which}, against the exact ones by value iteration: the largest error"
-            f" is {found.error:.3g}, over states that can be visited."
+            f"Action values of {which}, against the exact ones by value iteration: the largest"
+            f" error is {found.error:.3g}, over states that can be visited."
         ),
         figure("figure-values", "Value of each state", chart.svg(), "From", origin),
         paragraph(f"Learned / exact action values.{more}"),
@@ -420,20 +423,20 @@ def graph(facts: Facts) -> str:
     body = [
         paragraph(words),
         _drawing("figure-graph", "From the program", clusters, "Read downwards. From", source),
-        table(("child", "nodes", "share", "kernels"), rows),
+        table(("child", "nodes", "share", "kernels"), rows, prose=3),
     ]
     if isinstance(facts.driver, Missing):
-        body.append(missing("The driver’s own graph is not shown", facts.driver.reason))
+        body.append(missing("The driver's own graph is not shown", facts.driver.reason))
     else:
         nodes = sum(len(c.nodes) for c in facts.driver.clusters)
         caption = (
-            f"As the driver holds it: {nodes} work nodes, where the program states {total}; a matmul"
-            " may be more than one node."
+            f"As the driver holds it: {nodes} work nodes, where the program states {total}; a"
+            " matmul may be more than one node."
         )
         body.append(
             _drawing("figure-driver", "From the driver", facts.driver.clusters, caption, "")
         )
-        body.append(details("The driver’s DOT, for Graphviz", facts.driver.dot))
+        body.append(details("The driver's DOT, for Graphviz", facts.driver.dot))
     return section("graph", title, *body)
 
 
@@ -441,12 +444,14 @@ def _kernels(cluster: Cluster) -> str:
     return ", ".join(node.label for node in cluster.nodes)
 
 
-def _drawing(
-    name: str, title: str, clusters: Sequence[Cluster], caption: str, source: str
-) -> str:
+def _drawing(name: str, title: str, clusters: Sequence[Cluster], caption: str, source: str) -> str:
     key = "".join(
         f'<li><span style="background:var(--{role})"></span>{text(what)}</li>'
-        for role, what in (("node", "kernel"), ("matmul", "matmul"), ("other", "copy, memset, host"))
+        for role, what in (
+            ("node", "kernel"),
+            ("matmul", "matmul"),
+            ("other", "copy, memset, host"),
+        )
     )
     drawn = "".join(
         f'<div class="{kind}">{draw(clusters, columns, width, title)}</div>'
@@ -472,8 +477,7 @@ def config(facts: Facts) -> str:
 
 def commands(facts: Facts) -> str:
     """What reproduces the run and each figure."""
-    run, last = facts.run, facts.run.epochs[-1]
-    device = last.device.partition(" ")[0] or run.config.device
+    run, device = facts.run, recorded_kind(facts.run)
     train = command(
         "onegraph", "train", *_config_of(facts), "--stages", format_set(facts.stages),
         "--device", device, "--run-dir", f"{run.path}-again",
@@ -489,6 +493,8 @@ def commands(facts: Facts) -> str:
     ]  # fmt: skip
     if run.checkpoint is not None:
         rows.append(("policy", command("onegraph", "evaluate", run.checkpoint)))
-    listed = "".join(f"<h3>{text(what)}</h3><pre>{text(line)}</pre>" for what, line in rows)
+    listed = "".join(
+        f'<h3>{text(what)}</h3><pre class="command">{text(line)}</pre>' for what, line in rows
+    )
     plain = f"Time by phase and the learning curves are those of {run.path / 'metrics.jsonl'}."
     return section("commands", "Commands", listed, paragraph(plain))
