@@ -5,13 +5,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from onegraph.kernels.device import HostDevice
+from onegraph.kernels.device import DeviceUnavailableError, HostDevice
 from onegraph.stages import STAGES
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.cli import main
@@ -417,6 +418,59 @@ def test_what_cannot_be_read_or_written_is_one_line(copied, capsys, damage, said
 def test_an_unknown_device_is_a_command_that_cannot_be_read(chain, capsys):
     assert onegraph("report", chain, "--device", "gpu") == 2
     assert "'gpu' is none of auto, cuda, host" in capsys.readouterr().err
+
+
+def test_without_matplotlib_the_extra_is_named_before_any_work(chain, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr("onegraph.trainer.cli.report.gather", None)
+    assert onegraph("report", chain) == 1
+    assert "pip install 'onegraph[plot]'" in capsys.readouterr().err
+
+
+class DrawingDevice(HostDevice):
+    """The host device, which draws its graphs as a driver does."""
+
+    kind = "cuda"
+
+    def graph_dot(self, graph):
+        clusters = [
+            f'subgraph cluster_{i} {{ label="graph_{i}" graph[style="dashed"];'
+            + "".join(
+                f'"graph_{i}_node_{j}"[style="bold" shape="octagon" label="{j}\n{node.label}\n"];'
+                for j, node in enumerate(child.nodes)
+            )
+            + "}"
+            for i, child in enumerate(graph.children)
+        ]
+        return f"digraph dot {{ {' '.join(clusters)} }}"
+
+
+def test_where_there_is_a_driver_its_graph_is_drawn_too(copied, monkeypatch):
+    monkeypatch.setattr("onegraph.trainer.page.facts.open_device", lambda kind: DrawingDevice())
+    assert onegraph("report", copied, "--no-stages-bench") == 0
+    page = Page(copied)
+    total = int(re.search(r"(\d+) work nodes", page.text["graph"])[1])
+    assert f"{total} work nodes, where the program states {total}" in page.text["graph"]
+    drawn = page.figures["figure-driver"]
+    for name in ("per_sample", "ddqn", "per_priority", "tree_descend", "adam_step"):
+        assert name in drawn
+    assert "digraph dot" in page.text["graph"]
+
+
+def test_a_device_that_is_not_to_be_had_is_named_and_the_host_taken(copied, monkeypatch):
+    def open_device(kind):
+        if kind == "cuda":
+            raise DeviceUnavailableError("no CUDA driver")
+        return HostDevice()
+
+    monkeypatch.setattr("onegraph.trainer.page.facts.open_device", open_device)
+    lines = [line | {"device": "cuda (NVIDIA H200)"} for line in records(copied)]
+    (copied / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert onegraph("report", copied, "--no-stages-bench") == 0
+    page = Page(copied)
+    assert "device cuda (NVIDIA H200)" in page.text[""]
+    assert "Measured for this page on host (NumPy): the run's device, cuda, is not" in page.text[""]
+    assert onegraph("report", copied, "--device", "cuda") == 1
 
 
 # ---------------------------------------------------------------- in a browser

@@ -9,6 +9,7 @@ import typer
 
 from onegraph.trainer.cli.console import notes
 from onegraph.trainer.cli.train import DeviceOption
+from onegraph.trainer.page.charts import require_plots
 from onegraph.trainer.page.document import render
 from onegraph.trainer.page.facts import DeviceKind, Missing, gather
 from onegraph.trainer.page.run_folder import read_run
@@ -34,6 +35,7 @@ def report(
         raise typer.BadParameter(
             f"{device!r} is none of {', '.join(get_args(DeviceKind))}", param_hint="--device"
         )
+    require_plots()
     facts = gather(read_run(run), kind, measure=stages_bench)
     page = render(facts)
     path = out if out is not None else run / "report.html"

@@ -6,6 +6,7 @@ variable in its place; text stays text. Series differ in line style too, not by 
 
 from __future__ import annotations
 
+import importlib
 import io
 import re
 from collections.abc import Sequence
@@ -39,6 +40,16 @@ class Series:
     y: NDArray[np.float64]
 
 
+def require_plots() -> None:
+    """Raise `PlotUnavailableError` without matplotlib; ask before work that ends in a chart."""
+    try:
+        importlib.import_module("matplotlib.figure")
+    except ImportError as error:
+        raise PlotUnavailableError(
+            f"the report's charts need matplotlib ({error}); run pip install 'onegraph[plot]'"
+        ) from None
+
+
 def colour(index: int) -> str:
     """The stand-in of series colour `index`."""
     return _STAND_IN[f"c{index % COLOURS}"]
@@ -62,13 +73,10 @@ class Chart:
     """
 
     def __init__(self, name: str, title: str, x_label: str, y_label: str, *, rows: int = 0) -> None:
-        try:
-            import matplotlib as mpl
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise PlotUnavailableError(
-                f"the report's charts need matplotlib ({error}); pip install 'onegraph[plot]'"
-            ) from None
+        require_plots()
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+
         self.name, self.title = name, title
         self._rc: dict[str, Any] = {
             "svg.fonttype": "none",
