@@ -193,13 +193,13 @@ def _step_walls(epoch: EpochRecord, phases: PhaseRecord | None) -> str:
         f"Epoch {epoch.epoch}: a learning step run alone took {number(epoch.step_ms, '.3f')} ms of"
         " wall time"
     ]
-    if phases is not None and phases.wall_ms is not None:
-        said.append(f"over the epoch one took {phases.wall_ms:.3f} ms with its share of collecting")
     if phases is not None and phases.phases_ms is not None and phases.busy_share is not None:
         said.append(
             f"its phases sum to {phases.phases_ms:.3f} ms, and the device was at work in"
             f" {phases.busy_share:.0%} of it"
         )
+    if phases is not None and phases.wall_ms is not None:
+        said.append(f"over the epoch one took {phases.wall_ms:.3f} ms with its share of collecting")
     return "; ".join(said) + "."
 
 
