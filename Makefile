@@ -31,7 +31,7 @@ endif
 # -P keeps the checkout itself off sys.path: `import kernels` must fail here as it does for a user.
 PYTEST := $(PY) -P -m pytest
 
-.PHONY: help demo test quick check format types gpu-test gpu-bench bench soak clean
+.PHONY: help demo test quick check format types browser gpu-test gpu-bench bench soak clean
 
 help:
 	@echo "make demo       train on the shipped market sample on the CPU, all stages on"
@@ -39,6 +39,7 @@ help:
 	@echo "make quick      the unit tests that take under a minute"
 	@echo "make check      ruff, formatting, mypy"
 	@echo "make format     let ruff mend and format what it can"
+	@echo "make browser    install Debian's chromium (as root), for the tests that open the report"
 	@echo "make gpu-test   the tests that need a GPU; fails without one"
 	@echo "make gpu-bench  the benchmarks that need a GPU"
 	@echo "make bench      the benchmarks that do not"
@@ -63,6 +64,11 @@ check: $(DEV) types
 format: $(DEV)
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
+
+# Without it those tests skip by name.
+browser:
+	@if [ -x /usr/bin/chromium ]; then echo "/usr/bin/chromium is there"; \
+	else apt-get install -y --no-install-recommends chromium fonts-dejavu-core; fi
 
 gpu-test: $(DEV)
 	@ONEGRAPH_REQUIRE_GPU=1 $(PYTEST) -m "gpu and not soak" tests/gpu $(ARGS)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from numpy.typing import NDArray
@@ -43,10 +44,18 @@ Action = Callable[[], None]
 
 @dataclass(frozen=True)
 class PhaseTimes:
-    """Milliseconds by phase of each timed step, oldest first; every list is as long as `steps`."""
+    """Milliseconds by phase of each timed step, oldest first; every list is as long as `steps`.
+
+    Attributes:
+        phases: device time between the phase's boundary events. A device that idles for the host
+            inside a phase counts there too: the events can't tell.
+        host: time in which the host was at work in the phase (its own ops, and handing work to a
+            device that runs it later), waiting for the device left out.
+    """
 
     steps: tuple[int, ...]
     phases: dict[str, tuple[float, ...]]
+    host: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 class _BoundGraph:
@@ -181,10 +190,10 @@ class Runner:
             [self.device.create_event(f"{program.name}.{op.index}") for op in self._boundaries]
             for _ in range(timed_sets if self._boundaries else 0)
         ]
-        self._timed_steps: list[tuple[int, int]] = []
+        self._timed_steps: list[tuple[int, int, dict[str, float]]] = []
         self._set = 0
         self._graphs: list[_BoundGraph] = []
-        self._plan: list[tuple[str, str, bool, Action]] = []
+        self._plan: list[tuple[str, str, bool, bool, Action]] = []
         self._bound = -1
         workspace.owners.add(self)
 
@@ -204,20 +213,26 @@ class Runner:
             # Its events are about to be recorded again, also if this step fails half way.
             self._timed_steps = [s for s in self._timed_steps if s[1] != self._set]
         ledger = self.device.ledger
+        host: dict[str, float] = {}
         ledger.begin(self.program.scope, self.index)
         try:
-            for phase, label, only_timed, action in self._plan:
+            for phase, label, only_timed, by_host, action in self._plan:
                 if only_timed and not self.timing:
                     continue
                 ledger.phase, ledger.op = phase, label
+                if not (self.timing and by_host):
+                    action()
+                    continue
+                before = perf_counter()
                 action()
+                host[phase] = host.get(phase, 0.0) + (perf_counter() - before) * 1e3
         except BaseException:
             self._free_transients()
             raise
         finally:
             counts = ledger.end()
         if self.timing:
-            self._timed_steps.append((self.index, self._set))
+            self._timed_steps.append((self.index, self._set, host))
         self.index += 1
         return counts
 
@@ -228,13 +243,14 @@ class Runner:
         """
         names = [op.before for op in self._boundaries]
         phases: dict[str, list[float]] = {name: [] for name in names[:-1]}
-        for _, index in self._timed_steps:
+        for _, index, _ in self._timed_steps:
             events = self._event_sets[index]
             for name, start, end in zip(names[:-1], events[:-1], events[1:], strict=True):
                 phases[name].append(self.device.elapsed_ms(start, end))
-        steps = tuple(step for step, _ in self._timed_steps)
+        steps = tuple(step for step, _, _ in self._timed_steps)
+        host = {name: tuple(h.get(name, 0.0) for _, _, h in self._timed_steps) for name in phases}
         self._timed_steps = []
-        return PhaseTimes(steps, {name: tuple(values) for name, values in phases.items()})
+        return PhaseTimes(steps, {name: tuple(values) for name, values in phases.items()}, host)
 
     @property
     def keeps_times(self) -> bool:
@@ -244,6 +260,14 @@ class Runner:
     def graph_nodes(self) -> dict[str, int]:
         """Nodes of each captured graph by name; empty before capture."""
         return {g.op.name: g.nodes() for g in self._graphs if g.nodes()}
+
+    def graph_dots(self) -> dict[str, str]:
+        """The driver's DOT text of each captured graph by name; empty where there is no driver."""
+        found = {}
+        for graph in self._graphs:
+            if graph.plain is not None and (dot := self.device.graph_dot(graph.plain.graph)):
+                found[graph.op.name] = dot
+        return found
 
     def event(self, index: int) -> DeviceEvent:
         """The event that boundary `index` records into on the present timed step."""
@@ -262,10 +286,25 @@ class Runner:
         self.workspace.ensure(self.program.buffers)
         self._graphs = []
         self._plan = [
-            (phase, op.label, isinstance(op, RecordEvent), self.bind(op))
+            (phase, op.label, isinstance(op, RecordEvent), self._by_host(op), self.bind(op))
             for phase, op in self.program.ops()
         ]
         self._bound = self.workspace.generation
+
+    def _by_host(self, op: Op) -> bool:
+        """Whether it is the host that works while `op` is called, and not what it waits for.
+
+        A graph with boundary events in it is launched before its first phase begins: that time
+        lies outside the phases as it is.
+        """
+        match op:
+            case Host():
+                return True
+            case Sync() | Memset(blocking=True) | Copy(direction="dtoh"):
+                return False
+            case GraphLaunch() if op.events:
+                return False
+        return self.device.runs_later
 
     def bind(self, op: Op, *, late: bool = False) -> Action:
         """The call that does `op` on the workspace's present arrays.

@@ -59,9 +59,13 @@ class WindowEvaluator:
 
     def metrics(self) -> Metrics:
         """Figures of the greedy policy's walk."""
-        return self._figures(self.curve())
+        return self.figures(self.curve())
 
     def baselines(self) -> dict[str, Metrics]:
+        """Figures of the baselines' walks."""
+        return {name: self.figures(curve) for name, curve in self.baseline_curves().items()}
+
+    def baseline_curves(self) -> dict[str, EquityCurve]:
         """Flat, and buy-and-hold at the same costs in the same environment."""
         rules = self.environment.rules.model_copy(update={"positions": (0.0, 1.0)})
         found = {}
@@ -78,7 +82,7 @@ class WindowEvaluator:
             )
             self.workspace.ensure(step.program.buffers)
             self.workspace.write("base_action", np.full(1, action, np.int32))
-            found[label] = self._figures(self._walk(reset, step, lane))
+            found[label] = self._walk(reset, step, lane)
         return found
 
     def _walk(self, reset: Runner, step: Runner, lane: MarketEnvironment) -> EquityCurve:
@@ -98,5 +102,6 @@ class WindowEvaluator:
             trace[:, TraceField.REWARD].copy(),
         )
 
-    def _figures(self, curve: EquityCurve) -> Metrics:
+    def figures(self, curve: EquityCurve) -> Metrics:
+        """Figures of a walk through this window."""
         return evaluate_curve(curve.equity, curve.position, curve.time, periods=self._periods)

@@ -41,6 +41,7 @@ class EpochSummary:
         step_ms: wall milliseconds of the epoch's last learning step, from an idle device until it
             is idle again.
         seconds: wall seconds of the epoch, collecting and evaluation included.
+        stages, device: under which its times were taken; a resumed run may change them.
     """
 
     epoch: int
@@ -61,6 +62,8 @@ class EpochSummary:
     validation: Metrics | None = None
     score: float | None = None
     extra: dict[str, float] = field(default_factory=dict)
+    stages: str = ""
+    device: str = ""
 
     def as_json(self) -> str:
         """One line."""
@@ -161,10 +164,11 @@ class Loop:
     def _epoch(self, total: int) -> None:
         trainer, loop = self.trainer, self.config.loop
         started = time.perf_counter()
+        first = trainer.progress.learns
         # A run that is resumed within an epoch goes on to the end of that epoch.
         begin = trainer.progress.learns // loop.epoch_steps * loop.epoch_steps
         goal = begin + loop.epoch_steps
-        stamp, step_ms = 0, 0.0
+        stamp, step_ms, learning_since = 0, 0.0, 0.0
         while trainer.progress.learns < goal and trainer.env_steps < total:
             self._check_stop()
             for _ in range(loop.learn_every):
@@ -172,6 +176,7 @@ class Loop:
             if trainer.rows < loop.start_steps:
                 self._show("filling the replay")
                 continue
+            learning_since = learning_since or time.perf_counter()
             round_end = min(trainer.progress.learns + loop.learns_per_collect, goal)
             ends = round_end == goal or trainer.env_steps >= total
             while (step := trainer.progress.learns) < round_end:
@@ -183,8 +188,9 @@ class Loop:
                 record = trainer.latest(after=stamp)
                 stamp = record.step if record is not None else stamp
                 self._show(f"epoch {trainer.progress.epoch}, learn step {stamp:,}")
-        if trainer.progress.learns > begin:
-            self._finish_epoch(trainer.progress.learns - begin, step_ms, started)
+        if trainer.progress.learns > first:
+            wall_ms = (time.perf_counter() - learning_since) / (trainer.progress.learns - first)
+            self._finish_epoch(trainer.progress.learns - begin, step_ms, wall_ms * 1e3, started)
 
     def _is_timed(self, position: int) -> bool:
         """K steps of the epoch, evenly spread; the last one is timed by `_measured_step`."""
@@ -208,10 +214,10 @@ class Loop:
         if self.display is not None:
             self.display.update(self.trainer.env_steps, note)
 
-    def _finish_epoch(self, steps: int, step_ms: float, started: float) -> None:
+    def _finish_epoch(self, steps: int, step_ms: float, wall_ms: float, started: float) -> None:
         trainer = self.trainer
         history = trainer.history(steps)
-        report = phase_report(trainer.timings(), step_ms)
+        report = phase_report(trainer.timings(), step_ms, wall_ms)
         trainer.progress.epoch += 1
         summary = EpochSummary(
             epoch=trainer.progress.epoch,
@@ -229,6 +235,8 @@ class Loop:
             nonfinite_td=int(history["nonfinite_td"][-1]),
             invalid_rows=int(history["invalid_row"][-1]),
             phases=report,
+            stages=format_set(trainer.stages),
+            device=f"{trainer.device.kind} ({trainer.device.name})",
         )
         self._score(summary)
         summary.seconds = time.perf_counter() - started

@@ -11,7 +11,7 @@ from onegraph.stages.registry import STAGES, StageSet
 from onegraph.stages.runner import PhaseTimes
 from onegraph.trainer.trainer import Trainer
 
-#: Below this share of the wall time, the phases leave the device idle for long.
+#: Below this share of the wall time the device idles for long enough to name the host.
 BUSY_SHARE = 0.5
 
 #: The columns of the calls table, and the ledger kinds that each sums.
@@ -36,31 +36,88 @@ class PhaseReport:
         last, mean: milliseconds by phase, of the last timed step and over all timed steps.
         timed_steps: how many those were.
         diagnosis: one sentence on what bounds the step.
+        host: mean milliseconds by phase in which the host was at work, waiting left out.
+        step_ms: wall time of the last timed step, run alone, from an idle device to an idle device.
+        wall_ms: mean wall time of a learning step over the epoch, with its share of collecting;
+            ``None`` where it was not measured.
+        phases_ms: sum of the phases of the last timed step.
+        busy_share: the part of `step_ms` in which the device was at work and did not just wait
+            inside a phase for the host; a lower bound, as the two may work at once.
     """
 
     last: dict[str, float]
     mean: dict[str, float]
     timed_steps: int
     diagnosis: str
+    host: dict[str, float]
+    step_ms: float
+    wall_ms: float | None
+    phases_ms: float
+    busy_share: float
 
 
-def phase_report(times: PhaseTimes, step_ms: float) -> PhaseReport | None:
-    """Read an epoch's event times against the wall time of a step; ``None`` without any."""
+def phase_report(
+    times: PhaseTimes, step_ms: float, wall_ms: float | None = None
+) -> PhaseReport | None:
+    """Read an epoch's event times against the wall time of a step; ``None`` without any.
+
+    Two things make a device idle. Between its phases no event sees it: the phases then sum to less
+    than the wall time. Inside a phase the events count it as the phase's own time, because the
+    device's clock runs on while the host has yet to hand over the next op; so the time in which the
+    host was at work there is taken off. On the host device, which does its work when it is called,
+    only the host's own ops are such time.
+
+    Args:
+        times: of the epoch's timed steps; the last of them is the one that `step_ms` measured.
+        step_ms: wall milliseconds of that step, from an idle device to an idle device.
+        wall_ms: mean wall milliseconds of a learning step over the epoch.
+    """
     if not times.steps:
         return None
     last = {name: values[-1] for name, values in times.phases.items()}
     mean = {name: float(np.mean(values)) for name, values in times.phases.items()}
-    total = sum(mean.values())
-    slowest = max(mean, key=lambda name: mean[name])
-    if total < BUSY_SHARE * step_ms:
-        diagnosis = (
-            f"the phases take {total:.3f} ms of a {step_ms:.3f} ms step: the device waits on the"
-            " host (pipeline stall, launch-bound)"
-        )
+    host = {name: float(np.mean(values)) for name, values in times.host.items()}
+    waits = {
+        name: min(values[-1], last[name]) for name, values in times.host.items() if name in last
+    }
+    total, waited = sum(last.values()), sum(waits.values())
+    busy = min((total - waited) / step_ms, 1.0) if step_ms > 0 else 1.0
+    return PhaseReport(
+        last=last,
+        mean=mean,
+        timed_steps=len(times.steps),
+        diagnosis=_stall(total, waits, step_ms, busy)
+        if busy < BUSY_SHARE
+        else _slowest(mean, host),
+        host=host,
+        step_ms=step_ms,
+        wall_ms=wall_ms,
+        phases_ms=total,
+        busy_share=busy,
+    )
+
+
+def _stall(total: float, waits: dict[str, float], step_ms: float, busy: float) -> str:
+    """Names the place where the device waits longest: between the phases, or inside one."""
+    outside = step_ms - total
+    worst = max(waits, key=lambda name: waits[name], default="")
+    if worst and waits[worst] > outside:
+        where = f"longest in {worst}, where the host is at work for {waits[worst]:.3f} ms"
     else:
-        share = mean[slowest] / total if total else 0.0
-        diagnosis = f"the slowest phase is {slowest}: {mean[slowest]:.3f} ms, {share:.0%} of them"
-    return PhaseReport(last, mean, len(times.steps), diagnosis)
+        where = f"the phases take {total:.3f} ms, so {outside:.3f} ms lie outside them"
+    return (
+        f"the device is at work in {busy:.0%} of a {step_ms:.3f} ms step: it waits on the host"
+        f" (pipeline stall, launch-bound); {where}"
+    )
+
+
+def _slowest(mean: dict[str, float], host: dict[str, float]) -> str:
+    """Names the phase in which the device itself takes longest."""
+    own = {name: max(ms - host.get(name, 0.0), 0.0) for name, ms in mean.items()}
+    slowest = max(own, key=lambda name: own[name])
+    total = sum(mean.values())
+    share = mean[slowest] / total if total else 0.0
+    return f"the slowest phase is {slowest}: {mean[slowest]:.3f} ms, {share:.0%} of them"
 
 
 def call_rows(counts: Counter[str]) -> list[int]:

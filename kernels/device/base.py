@@ -262,6 +262,8 @@ class Device(ABC):
 
     kind: Literal["host", "cuda"]
     name: str
+    #: Whether a call hands its work over and returns, so that its own time is the host's.
+    runs_later: bool = False
 
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.ledger = ledger if ledger is not None else Ledger()
@@ -682,6 +684,11 @@ class Device(ABC):
             self.ledger.count("event_set")
             self._set_graph_event(executable, index, event)
             executable.events[index] = event
+
+    def graph_dot(self, graph: Graph) -> str:
+        """The graph as its driver draws it, in Graphviz's DOT; empty where there is no driver."""
+        del graph
+        return ""
 
     # ---------------------------------------------------------------- lifetime
 

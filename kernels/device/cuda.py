@@ -9,10 +9,12 @@ import contextlib
 import ctypes
 import gc
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 from weakref import WeakSet
 
@@ -121,6 +123,7 @@ class CudaDevice(Device):
     """
 
     kind = "cuda"
+    runs_later = True
 
     def __init__(
         self, ledger: Ledger | None = None, *, gemm: Gemm = "auto", index: int = 0
@@ -600,6 +603,16 @@ class CudaDevice(Device):
             ),
             f"set_graph_events {executable.graph.label}",
         )
+
+    def graph_dot(self, graph: Graph) -> str:
+        """The graph as the driver draws it, children as clusters."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "graph.dot"
+            try:
+                graph.handle.definition.debug_dot_print(str(path))
+            except CUDAError as error:
+                self._translate(error, f"graph_dot {graph.label}")
+            return path.read_text(encoding="utf-8", errors="replace")
 
     def driver_node_count(self, graph: Graph) -> int:
         """Nodes that do work, children's included, as the driver counts them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from onegraph.trainer.cli import demo, stages, train, verify
+from onegraph.trainer.cli import demo, report, stages, train, verify
 from onegraph.trainer.cli.errors import reported
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app.command("evaluate")(reported(train.evaluate))
 app.command("demo")(reported(demo.demo))
 app.command("config")(reported(train.show_config))
 app.command("verify")(reported(verify.verify_stages))
+app.command("report")(reported(report.report))
 app.add_typer(stages.app, name="stages")
 
 

@@ -16,6 +16,9 @@ from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import ConfigError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
+from onegraph.trainer.page.charts import PlotUnavailableError
+from onegraph.trainer.page.run_folder import RunError
+from onegraph.trainer.stage_times import StageTimesError
 from onegraph.trainer.trainer import TrainerError
 
 P = ParamSpec("P")
@@ -27,8 +30,11 @@ EXPECTED = (
     DeviceError,
     DeviceUnavailableError,
     MarketDataError,
+    PlotUnavailableError,
     ProgramError,
+    RunError,
     StageSetError,
+    StageTimesError,
     TrainerError,
     OSError,
 )

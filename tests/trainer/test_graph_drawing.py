@@ -1,0 +1,142 @@
+"""The drawn graph: clusters from a program or a driver's DOT, and a readable layout."""
+
+import re
+
+import pytest
+
+from onegraph.stages import Buffer, Phase, Ref, StepProgram
+from onegraph.stages.program import Copy, GraphLaunch, Host, MatmulOp, Memset, RecordEvent
+from onegraph.trainer.page.graph_drawing import (
+    Cluster,
+    DotError,
+    Node,
+    draw,
+    from_dot,
+    from_program,
+)
+
+BUFFERS = (Buffer("a", (4,), "f32"), Buffer("b", (4,), "f32"), Buffer("h", (4,), "f32", "host"))
+ZERO, MOVE = Memset(Ref("a")), Copy(Ref("b"), Ref("a"), "dtod")
+PRODUCT = MatmulOp(2, 2, 2, Ref("a"), Ref("a"), Ref("b"))
+
+
+def program(*phases):
+    return StepProgram("learn", "learn", phases, BUFFERS)
+
+
+def test_phases_without_graphs_are_loose_clusters():
+    found = from_program(
+        program(Phase("draw", (Host("pick", print), ZERO)), Phase("empty"), Phase("work", (MOVE,)))
+    )
+    assert found == (
+        Cluster("draw", (Node("host pick", "host"), Node("zero a", "memset")), graphed=False),
+        Cluster("work", (Node("dtod b", "copy"),), graphed=False),
+    )
+
+
+def test_children_of_a_parent_are_clusters_and_events_are_not_work():
+    inner = (
+        GraphLaunch("one", (ZERO,)),
+        RecordEvent(1, "two"),
+        GraphLaunch("two", (PRODUCT, MOVE)),
+    )
+    parent = GraphLaunch("learn", (RecordEvent(0, "one"), *inner))
+    assert from_program(program(Phase("learn", (parent,)))) == (
+        Cluster("one", (Node("zero a", "memset"),)),
+        Cluster("two", (Node("matmul b", "matmul"), Node("dtod b", "copy"))),
+    )
+
+
+DOT = """digraph dot {
+subgraph cluster_1 {
+label="graph_1" graph[style="dashed"];
+"graph_1_node_0"[style="solid" shape="rectangle" label="0
+CHILD GRAPH
+"];
+"graph_1_node_1"[style="solid" shape="rectangle" label="1
+CHILD GRAPH
+"];
+"graph_1_node_0" -> "graph_1_node_1" [headlabel=0];
+subgraph cluster_2 {
+label="graph_2" graph[style="dashed"];
+"graph_2_node_1"[style="bold" shape="octagon" label="1
+adam_step; with {braces}
+"];
+"graph_2_node_0"[style="bold" shape="octagon" label="0
+dqn_loss
+"];
+"graph_2_node_0" -> "graph_2_node_1";
+}
+subgraph cluster_3 {
+label="graph_3";
+"graph_3_node_0"[style="solid" shape="trapezium" label="0
+MEMSET
+"];
+}
+}
+}
+"""
+
+
+def test_dot_gives_the_children_their_names_and_the_order_of_their_edges():
+    kernels = (Node("dqn_loss", "kernel"), Node("adam_step; with {braces}", "kernel"))
+    assert from_dot(DOT, ["ddqn", "zero"]) == (
+        Cluster("ddqn", kernels),
+        Cluster("zero", (Node("memset", "memset"),)),
+    )
+    assert [c.name for c in from_dot(DOT, ["ddqn"])] == ["cluster_2", "cluster_3"]
+
+
+@pytest.mark.parametrize("text", ["", "digraph dot {", 'digraph { "a" -> "b" }', "]]}}["])
+def test_dot_without_work_is_refused(text):
+    with pytest.raises(DotError, match="no node that does work"):
+        from_dot(text, [])
+
+
+CHAIN = tuple(
+    Cluster(f"phase_{i}", tuple(Node(f"kernel_{i}_{j}", "kernel") for j in range(1 + 5 * i % 9)))
+    for i in range(12)
+)
+
+
+def boxes(svg, kind):
+    pattern = (
+        rf'<rect class="{kind}[^"]*" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"'
+    )
+    return [tuple(map(float, found)) for found in re.findall(pattern, svg)]
+
+
+@pytest.mark.parametrize(("columns", "width"), [(1, 220), (2, 380), (4, 920)])
+def test_a_chain_of_twelve_clusters_is_drawn_in_order_and_without_overlap(columns, width):
+    svg = draw(CHAIN, columns, width, "a chain")
+    found = boxes(svg, "cluster")
+    assert len(found) == 12
+    xs = [x for x, *_ in found]
+    assert xs == sorted(xs)
+    assert len(set(xs)) <= columns
+    height = float(re.search(r'viewBox="0 0 \d+ ([\d.]+)"', svg)[1])
+    for i, (x, y, w, h) in enumerate(found):
+        assert x >= 0 and x + w <= width and y + h <= height  # noqa: PT018
+        for x2, y2, w2, h2 in found[:i]:
+            assert x >= x2 + w2 or y >= y2 + h2 or y2 >= y + h
+    names = re.findall(r">(kernel_\d+_\d+)</text>", svg)
+    assert names == [node.label for cluster in CHAIN for node in cluster.nodes]
+    arrows = svg.count('class="tip"')
+    assert arrows == len(names) - 1  # one into each node or cluster, but the first
+
+
+def test_columns_are_as_even_as_the_order_allows():
+    svg = draw([Cluster(str(i), (Node("k", "kernel"),)) for i in range(8)], 4, 920, "even")
+    columns = {
+        x: [b for b in boxes(svg, "cluster") if b[0] == x] for x, *_ in boxes(svg, "cluster")
+    }
+    assert [len(c) for c in columns.values()] == [2, 2, 2, 2]
+
+
+def test_long_labels_are_cut_and_kept_as_a_title_and_hostile_ones_are_text():
+    name = "<script>" + "x" * 80
+    svg = draw([Cluster("<b>", (Node(name, "kernel"),))], 1, 200, "<i>")
+    assert "<script>" not in svg
+    assert f"<title>&lt;script&gt;{'x' * 80}</title>" in svg
+    assert "…</text>" in svg
+    assert 'aria-label="&lt;i&gt;"' in svg
