@@ -186,6 +186,7 @@ class Runner:
         self._graphs: list[_BoundGraph] = []
         self._plan: list[tuple[str, str, bool, Action]] = []
         self._bound = -1
+        self._retired = ""
         workspace.owners.add(self)
 
     # ---------------------------------------------------------------- running
@@ -255,9 +256,20 @@ class Runner:
             graph.release()
         self._bound = -1
 
+    def retire(self, why: str) -> None:
+        """Refuse further steps: `why` ends the sentence of the error.
+
+        For a program that another one has taken the place of on the same workspace: to run both
+        would re-allocate the buffers on which they differ, back and forth, and lose what they hold.
+        """
+        self.release_graphs()
+        self._retired = why
+
     # ---------------------------------------------------------------- binding
 
     def _bind_all(self) -> None:
+        if self._retired:
+            raise ProgramError(f"program {self.program.name} can't run any more: {self._retired}")
         self.release_graphs()
         self.workspace.ensure(self.program.buffers)
         self._graphs = []

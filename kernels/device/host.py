@@ -43,7 +43,7 @@ class HostDevice(Device):
         self._memory_bytes = memory_bytes
         self._allocated = 0
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Nothing to release: NumPy's arrays go when nobody holds them."""
 
     def memory_free(self) -> int:
