@@ -194,8 +194,15 @@ class Runner:
     def step(self, *, timed: bool = False) -> StepCounts:
         """Run one step; `timed` also records the boundary events that stage 3 put in.
 
+        A step that fails half way leaves its buffers as the ops before the failure left them: put
+        a saved state back before the next one. Graphs that it had not finished are captured anew.
+
         Returns:
             The device calls it made.
+
+        Raises:
+            DeviceError: with the phase in which the device refused a call.
+            Exception: whatever host code raised, with a note that names the phase.
         """
         if self._bound != self.workspace.generation:
             self._bind_all()
@@ -212,7 +219,12 @@ class Runner:
                     continue
                 ledger.phase, ledger.op = phase, label
                 action()
-        except BaseException:
+        except BaseException as error:
+            if not isinstance(error, DeviceError):  # that one says so itself
+                error.add_note(
+                    f"in program {self.program.name}, step {self.index}, phase {ledger.phase}:"
+                    f" {ledger.op}"
+                )
             self._free_transients()
             raise
         finally:

@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import pytest
 from device_rules import *  # noqa: F403
-from device_rules import UNSUPPORTED, f32, refused, relu, values
+from device_rules import f32, relu, values
 
 from onegraph.kernels.compile import ARCHITECTURES
 from onegraph.kernels.device.base import Matmul
@@ -62,19 +62,6 @@ def test_two_sets_of_modules(device):
         "relu_epilogue", {"extra": x, "out": x, "n": 1, "grad": 0}, module="graphed"
     )
     assert int(shared.payload[0].handle) != int(graphed.payload[0].handle)
-
-
-@pytest.mark.parametrize("module", ["shared", "graphed"])
-def test_kernel_first_seen_while_capturing(device, module):
-    x = device.upload(f32(-1))
-    with refused(UNSUPPORTED, "load relu_epilogue"), device.capture("g"):
-        relu(device, x, module)
-    with device.warm_up():
-        relu(device, x, module)
-    with device.capture("g") as graph:
-        relu(device, x, module)
-    device.graph_launch(device.instantiate(graph))
-    assert values(x) == [0]
 
 
 def test_scalars_arrive_as_declared(device):
