@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import re
 import subprocess
 import sys
 import weakref
@@ -25,7 +24,6 @@ from onegraph.kernels.device.base import Matmul
 from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import ALL
 from onegraph.trainer.config import Config, load_config
-from onegraph.trainer.program import PHASES
 from onegraph.trainer.trainer import Progress, Trainer, TrainerError
 
 UNSUPPORTED = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
@@ -274,11 +272,10 @@ def freed_buffer(device: Device) -> None:
     want = undisturbed(device, 4)
     trainer = trainer_on(device)
     seen = steps(trainer, 2)
-    with raises("CUDA_ERROR_ILLEGAL_ADDRESS", "graph '([a-z_]+)' still uses it") as caught:
+    # Written in one phase and read in two more; all are named, and the parent in both its forms.
+    users = "graphs 'ddqn', 'learn', 'learn timed', 'maintenance', 'per_priority' still use it"
+    with raises("CUDA_ERROR_ILLEGAL_ADDRESS", users):
         device.free(trainer.workspace.arrays["td"])
-    named = re.search("graph '([a-z_]+)", str(caught.value))
-    assert named is not None
-    assert named.group(1) in (*PHASES, "learn")
     assert seen + steps(trainer, 2) == want
 
 

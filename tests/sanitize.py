@@ -83,15 +83,17 @@ def check(tool: str, sanitizer: str, arguments: list[str]) -> bool:
     fault = str(ROOT / "tests" / "planted" / "fault.py")
     status = under(tool, sanitizer, [fault, tool], control)
     if status != FOUND:
-        print(f"{tool}: FAILED: it does not find a planted fault (exit {status}); see {control}")
+        why = last_line(control, "rror")
+        print(f"{tool}: FAILED: no planted fault was found (exit {status}): {why}; {control}")
         return False
     began = time.monotonic()
     tests = ["-m", "pytest", "-m", "sanitize", "-p", "no:cacheprovider", "tests/gpu", *arguments]
     status = under(tool, sanitizer, tests, log)
     took = f"{time.monotonic() - began:.0f} s"
-    ran = last_line(log, " passed") if status == 0 else last_line(log, "SUMMARY")
-    print(f"{tool}: {'clean' if status == 0 else f'FAILED (exit {status})'}: {ran}; {took}; {log}")
-    return status == 0
+    clean = status == 0 and " passed" in log.read_text(errors="replace")
+    said = last_line(log, " passed" if clean else "SUMMARY")
+    print(f"{tool}: {'clean' if clean else f'FAILED (exit {status})'}: {said}; {took}; {log}")
+    return clean
 
 
 def main(arguments: list[str]) -> int:

@@ -351,12 +351,13 @@ class Device(ABC):
             self.fail("CUDA_ERROR_INVALID_VALUE", op, "this is a view; free its base")
         if array.freed:
             self.fail("CUDA_ERROR_INVALID_VALUE", op, "freed already")
-        if live := [g.label for g in array._graphs if not g.closed]:
+        if live := sorted({graph.label for graph in array._graphs if not graph.closed}):
+            names = ", ".join(map(repr, live))
+            users = f"graph {names} still uses" if len(live) == 1 else f"graphs {names} still use"
             self.fail(
                 "CUDA_ERROR_ILLEGAL_ADDRESS",
                 op,
-                f"graph {live[0]!r} still uses it and would replay over freed memory; close the"
-                " graph first",
+                f"{users} it and would replay over freed memory; close what uses it first",
             )
         self.ledger.count("free")
         self._free(array)

@@ -6,7 +6,7 @@ slows kernels down by up to a hundred times, so there are few of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -24,6 +24,15 @@ from onegraph.kernels.learner.advance_counters import COLLECT
 from onegraph.stages.registry import ALL
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sanitize]
+
+
+@pytest.fixture(scope="module")
+def cuda() -> Iterator[Device]:
+    """Without cuBLASLt, whose kernels are not ours to check and slow to load under a tool."""
+    from onegraph.kernels.device.cuda import CudaDevice
+
+    with CudaDevice(gemm="kernel") as device:
+        yield device
 
 
 def _rng() -> np.random.Generator:

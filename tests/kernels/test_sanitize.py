@@ -69,7 +69,7 @@ def test_a_finding_fails(tmp_path, monkeypatch, capsys) -> None:
 
 def test_a_tool_that_finds_no_planted_fault_fails(tmp_path, monkeypatch, capsys) -> None:
     assert run(tmp_path, monkeypatch, "initcheck", blind="initcheck") == 1
-    assert "does not find a planted fault" in capsys.readouterr().out
+    assert "no planted fault was found (exit 0): ERROR SUMMARY" in capsys.readouterr().out
 
 
 def test_tools_and_their_faults() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import capture_scenarios
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", capture_scenarios.SCENARIOS)
 def test_ends_as_it_must(name: str) -> None:

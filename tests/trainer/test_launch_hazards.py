@@ -9,9 +9,10 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from capture_scenarios import config
+from capture_scenarios import config, steps, trainer_on
 
 from onegraph.kernels.catalogue import find
+from onegraph.kernels.device import HostDevice
 from onegraph.stages.program import Copy, Launch, MatmulOp, Op, Phase, Ref, StepProgram
 from onegraph.stages.registry import apply, format_set, valid_sets
 from onegraph.trainer.envs.base import reset_program
@@ -80,3 +81,11 @@ def test_an_alias_would_be_found() -> None:
         copy = Copy(Ref("theta", 7, 1), source, "dtod")
         tried = StepProgram("p", "learn", (Phase("x", (copy,)),), program.buffers)
         assert len(aliased(tried)) == found
+
+
+def test_the_longest_period_of_a_hard_target_fits_its_kernel() -> None:
+    """The config allows 63 bits; the kernel took 32."""
+    settings = config(learn__target="hard", learn__target_every=2**63 - 1)
+    trainer = trainer_on(HostDevice(), settings=settings)
+    steps(trainer, 2)
+    assert (trainer.workspace.read("theta_target") == trainer.network.initial(0)).all()
