@@ -5,6 +5,8 @@
 #                is 3.11 or later)
 #   NO_VENV=1    install nothing: run PYTHON with the packages it has, importing this checkout
 #   ARGS=...     more arguments for pytest or for the demo
+#   TOOL=...     of compute-sanitizer, for gpu-sanitize: memcheck, racecheck, initcheck or synccheck
+#                (default: all four)
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -13,6 +15,7 @@ SHELL := /bin/bash
 
 VENV ?= .venv
 ARGS ?=
+TOOL ?=
 LAYERS := guards kernels stages trainer
 INSTALL_INPUTS := pyproject.toml setup.py constraints.txt
 
@@ -31,7 +34,7 @@ endif
 # -P keeps the checkout itself off sys.path: `import kernels` must fail here as it does for a user.
 PYTEST := $(PY) -P -m pytest
 
-.PHONY: help demo test quick check format types browser gpu-test gpu-bench bench soak clean
+.PHONY: help demo test quick check format types browser gpu-test gpu-sanitize gpu-bench bench soak clean
 
 help:
 	@echo "make demo       train on the shipped market sample on the CPU, all stages on"
@@ -41,6 +44,7 @@ help:
 	@echo "make format     let ruff mend and format what it can"
 	@echo "make browser    install Debian's chromium (as root), for the tests that open the report"
 	@echo "make gpu-test   the tests that need a GPU; fails without one"
+	@echo "make gpu-sanitize  a few of them under compute-sanitizer's tools"
 	@echo "make gpu-bench  the benchmarks that need a GPU"
 	@echo "make bench      the benchmarks that do not"
 	@echo "make soak       the tests that are too slow for CI"
@@ -72,6 +76,9 @@ browser:
 
 gpu-test: $(DEV)
 	@ONEGRAPH_REQUIRE_GPU=1 $(PYTEST) -m "gpu and not soak" tests/gpu $(ARGS)
+
+gpu-sanitize: $(DEV)
+	@$(PY) -P tests/sanitize.py $(TOOL) $(ARGS)
 
 gpu-bench: $(DEV)
 	@ONEGRAPH_REQUIRE_GPU=1 $(PYTEST) -m gpu tests/bench $(ARGS)

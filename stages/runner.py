@@ -195,6 +195,7 @@ class Runner:
         self._graphs: list[_BoundGraph] = []
         self._plan: list[tuple[str, str, bool, bool, Action]] = []
         self._bound = -1
+        self._retired = ""
         workspace.owners.add(self)
 
     # ---------------------------------------------------------------- running
@@ -202,8 +203,15 @@ class Runner:
     def step(self, *, timed: bool = False) -> StepCounts:
         """Run one step; `timed` also records the boundary events that stage 3 put in.
 
+        A step that fails half way leaves its buffers as the ops before the failure left them: put
+        a saved state back before the next one. Graphs that it had not finished are captured anew.
+
         Returns:
             The device calls it made.
+
+        Raises:
+            DeviceError: with the phase in which the device refused a call.
+            Exception: whatever host code raised, with a note that names the phase.
         """
         if self._bound != self.workspace.generation:
             self._bind_all()
@@ -226,7 +234,12 @@ class Runner:
                 before = perf_counter()
                 action()
                 host[phase] = host.get(phase, 0.0) + (perf_counter() - before) * 1e3
-        except BaseException:
+        except BaseException as error:
+            if not isinstance(error, DeviceError):  # that one says so itself
+                error.add_note(
+                    f"in program {self.program.name}, step {self.index}, phase {ledger.phase}:"
+                    f" {ledger.op}"
+                )
             self._free_transients()
             raise
         finally:
@@ -279,9 +292,20 @@ class Runner:
             graph.release()
         self._bound = -1
 
+    def retire(self, why: str) -> None:
+        """Refuse further steps: `why` ends the sentence of the error.
+
+        For a program that another one has taken the place of on the same workspace: to run both
+        would re-allocate the buffers on which they differ, back and forth, and lose what they hold.
+        """
+        self.release_graphs()
+        self._retired = why
+
     # ---------------------------------------------------------------- binding
 
     def _bind_all(self) -> None:
+        if self._retired:
+            raise ProgramError(f"program {self.program.name} can't run any more: {self._retired}")
         self.release_graphs()
         self.workspace.ensure(self.program.buffers)
         self._graphs = []

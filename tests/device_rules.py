@@ -29,6 +29,7 @@ INVALIDATED = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
 ILLEGAL_ADDRESS = "CUDA_ERROR_ILLEGAL_ADDRESS"
 INVALID_VALUE = "CUDA_ERROR_INVALID_VALUE"
 INVALID_HANDLE = "CUDA_ERROR_INVALID_HANDLE"
+DESTROYED = "CUDA_ERROR_CONTEXT_IS_DESTROYED"
 
 
 def f32(*values: float) -> np.ndarray:
@@ -223,8 +224,8 @@ def test_empty_arrays(device):
         ({"extra": 3}, "extra takes a device array, got 3"),
         ({"out": "i32"}, "out takes f32"),
         ({"n": None}, "'n' is missing"),
-        ({"n": 1.5}, r"n takes a i32, got 1\.5"),
-        ({"n": 1 << 31}, "n = 2147483648 exceeds i32"),
+        ({"n": 1.5}, r"n takes a i64, got 1\.5"),
+        ({"grad": 1 << 31}, "grad = 2147483648 exceeds i32"),
         ({"m": 1}, "no parameter 'm'; it takes extra, out, n, grad"),
     ],
 )
@@ -369,6 +370,31 @@ def test_warm_up_may_launch_the_graphed_module(device):
     relu(device, x, "ungraphed")
     sites = {m: s for (k, m), s in device.launch_sites.items() if k == "relu_epilogue"}
     assert sites == {"graphed": {"warm-up", "captured"}, "ungraphed": {"eager"}}
+
+
+@pytest.mark.parametrize("module", ["shared", "graphed"])
+def test_kernel_first_seen_while_capturing(device, module):
+    x = device.upload(f32(-1))
+    with refused(UNSUPPORTED, "load relu_epilogue"), device.capture("g"):
+        relu(device, x, module)
+    with device.warm_up():
+        relu(device, x, module)
+    with device.capture("g") as graph:
+        relu(device, x, module)
+    device.graph_launch(device.instantiate(graph))
+    assert values(x) == [0]
+
+
+def test_matmul_first_seen_while_capturing(device):
+    x, out = device.upload(f32(2), "x"), device.allocate((1,), "f32", "out")
+    with refused(UNSUPPORTED, "load gemm|plan"), device.capture("g"):
+        device.matmul(Matmul(1, 1, 1), x, x, out)
+
+
+def test_elements_of_a_large_batch_fit_the_relu(device):
+    """[2^20, 4096] activations: more than 32 bits count."""
+    x = device.allocate((1,), "f32")
+    device.prepare("relu_epilogue", {"extra": x, "out": x, "n": 1 << 32, "grad": 0})
 
 
 # -------------------------------------------------------------------- capture
@@ -729,3 +755,34 @@ def test_graph_calls_are_counted(device):
 def test_closing_twice(device):
     device.close()
     device.close()
+    assert device.closed
+
+
+@pytest.mark.parametrize("op", FORBIDDEN)
+def test_nothing_is_done_on_a_closed_device(device, world, op):
+    device.close()
+    device.ledger.phase = "forward"
+    with refused(DESTROYED, f"{op}.*in phase forward: the device was closed"):
+        FORBIDDEN[op](device, world)
+    world["graph"].close()  # what is open can still be let go of
+
+
+@pytest.mark.parametrize("op", ["launch", "memset", "copy_dtod", "matmul"])
+def test_no_work_is_queued_on_a_closed_device(device, op):
+    x, y = device.upload(f32(-1), "x"), device.upload(f32(2), "y")
+    ready = device.prepare("relu_epilogue", {"extra": x, "out": x, "n": 1, "grad": 0})
+    device.close()
+    calls = {
+        "launch": lambda: device.launch(ready),
+        "memset": lambda: device.memset(x),
+        "copy_dtod": lambda: device.copy_dtod(x, y),
+        "matmul": lambda: device.matmul(Matmul(1, 1, 1), x, x, y),
+    }
+    with refused(DESTROYED, op):
+        calls[op]()
+
+
+def test_closing_while_capturing(device):
+    with refused(UNSUPPORTED, "close"), device.capture("g"):
+        device.close()
+    assert not device.closed

@@ -8,19 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from onegraph.kernels.common.layout import ADAM_GROUPS, Counter
 from onegraph.kernels.device.base import Device, DeviceError
 from onegraph.kernels.device.ledger import StepCounts
+from onegraph.kernels.learner.advance_counters import reschedule
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField, read_record
 from onegraph.kernels.replay import tree
 from onegraph.stages.budget import Budget
-from onegraph.stages.program import StepProgram
+from onegraph.stages.program import Host, StepProgram
 from onegraph.stages.registry import StageSet, apply, budget
 from onegraph.stages.runner import PhaseTimes, Runner
 from onegraph.stages.workspace import Workspace
+from onegraph.trainer.changes import refused_change
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment, reset_program
 from onegraph.trainer.envs.build import MarketSetup, build_environment
-from onegraph.trainer.network import QNetwork
+from onegraph.trainer.network import QNetwork, padded_width
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
 
@@ -28,6 +31,9 @@ Say = Callable[[str], None]
 
 #: Host mirrors that the stages before `gpu-counters` keep of device state.
 MIRRORS = {"counters": "h_counters", "schedule": "h_schedule", "skip": "h_skip"}
+
+#: Where the schedules' constants are, whichever of them the stages use.
+SCHEDULE_PARAMS = ("schedule_params", "h_params")
 
 
 class TrainerError(RuntimeError):
@@ -83,31 +89,39 @@ class Trainer:
         self.environment, self.market = (
             build_environment(config) if environment is None else (environment, None)
         )
+        self.progress = Progress()
+        self._build()
+
+    # ---------------------------------------------------------------- construction
+
+    def _emit(self, config: Config, capacity: int) -> None:
+        """The programs of `config` at these stages, and the sizes that they are made from."""
+        self.config = config
         self.network = QNetwork(
             self.environment.observation_width,
             config.network.hidden,
             self.environment.actions,
             config.network.dueling,
         )
-        self.progress = Progress()
-        self._build()
+        self.shapes = Shapes(config, self.network, capacity)
+        self.programs = DqnPrograms(self.shapes, self.environment)
+        learn, collect = self.programs.learn(), self.programs.collect()
+        self.budgets = {p.name: budget(p, self.stages) for p in (learn, collect)}
+        self.learn_program = apply(learn, self.stages, self.programs)
+        self.collect_program = apply(collect, self.stages, self.programs)
 
-    # ---------------------------------------------------------------- construction
+    def _ensure(self) -> None:
+        self.workspace.ensure(self.learn_program.buffers)
+        self.workspace.ensure(self.collect_program.buffers)
 
     def _build(self) -> None:
         """Allocate; halve the replay while it exceeds the cap or the device is short of memory."""
         capacity = self._capped(self.config.replay.capacity)
         while True:
-            self.shapes = Shapes(self.config, self.network, capacity)
-            self.programs = DqnPrograms(self.shapes, self.environment)
+            self._emit(self.config, capacity)
             self.workspace = Workspace(self.device)
-            learn, collect = self.programs.learn(), self.programs.collect()
-            self.budgets = {p.name: budget(p, self.stages) for p in (learn, collect)}
-            self.learn_program = apply(learn, self.stages, self.programs)
-            self.collect_program = apply(collect, self.stages, self.programs)
             try:
-                self.workspace.ensure(self.learn_program.buffers)
-                self.workspace.ensure(self.collect_program.buffers)
+                self._ensure()
             except DeviceError as error:
                 self.workspace.close()
                 if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
@@ -115,18 +129,25 @@ class Trainer:
                 capacity = self._halved(capacity, f"device memory is short ({error.detail})")
                 continue
             break
-        timed = max(self.config.loop.timed_steps, 1)
-        self._learn = Runner(self.learn_program, self.workspace, timed_sets=timed)
-        self._collect = Runner(self.collect_program, self.workspace, timed_sets=1)
+        self._learn = self._learn_runner()
+        self._collect = self._collect_runner()
         Runner(reset_program(self.environment), self.workspace).step()
+
+    def _learn_runner(self) -> Runner:
+        timed = max(self.config.loop.timed_steps, 1)
+        return Runner(self.learn_program, self.workspace, timed_sets=timed)
+
+    def _collect_runner(self) -> Runner:
+        return Runner(self.collect_program, self.workspace, timed_sets=1)
 
     def _row_bytes(self) -> int:
         """Device bytes of a replay row: two states, its other columns, its leaf and tree share."""
-        return 2 * 4 * self.network.inputs + 4 + 4 + 1 + 8 + 4 + 4 + 4 + 1
+        width = padded_width(self.environment.observation_width)
+        return 2 * 4 * width + 4 + 4 + 1 + 8 + 4 + 4 + 4 + 1
 
-    def _floor(self) -> int:
+    @staticmethod
+    def _floor(config: Config) -> int:
         """Rows below which training could not begin."""
-        config = self.config
         return max(
             config.loop.start_steps,
             config.learn.batch_size,
@@ -144,15 +165,115 @@ class Trainer:
     def _halved(self, capacity: int, why: str) -> int:
         lanes = self.config.env.lanes
         half = capacity // 2 // lanes * lanes
-        if half < self._floor():
+        if half < self._floor(self.config):
             raise TrainerError(
                 f"replay.capacity: {capacity:,} rows of {self._row_bytes()} bytes do not fit"
-                f" ({why}), and {half:,} rows are fewer than the {self._floor():,} that"
+                f" ({why}), and {half:,} rows are fewer than the {self._floor(self.config):,} that"
                 " loop.start_steps, learn.batch_size and replay.n_step need; lower those, or raise"
                 " the memory"
             )
         self.say(f"replay: {capacity:,} rows do not fit ({why}); using {half:,}")
         return half
+
+    # ---------------------------------------------------------------- another config
+
+    def reconfigure(self, config: Config) -> None:
+        """Go on with `config` from the next step on; the replay, counters and lanes stay.
+
+        A changed schedule is device data and needs nothing else: graphs stay as they are. What
+        changes a program (batch size, loss, n-step, ...) has that program bound, warmed up and
+        captured anew in its next step. A changed network starts from its initial parameters, Adam's
+        moments and counters and the learning rate's warm-up from zero; evaluators made before it
+        refuse to go on. A `Loop` reads its config when it is made: make a new one.
+
+        Raises:
+            TrainerError: a field that a running trainer is bound to (`onegraph.trainer.changes`),
+                or more than the replay or the device can hold. The trainer is then as it was.
+        """
+        if problem := refused_change(self.config, config):
+            raise TrainerError(problem)
+        if (floor := self._floor(config)) > self.shapes.capacity:
+            raise TrainerError(
+                f"the replay holds {self.shapes.capacity:,} rows, and learn.batch_size ="
+                f" {config.learn.batch_size}, loop.start_steps = {config.loop.start_steps} and"
+                f" replay.n_step = {config.replay.n_step} need {floor:,}; lower those"
+            )
+        before, network = self.config, self.network
+        programs = {p.name: p for p in (self.learn_program, self.collect_program)}
+        kept = self._learner_state()
+        self._emit(config, self.shapes.capacity)
+        try:
+            self._ensure()
+        except DeviceError as error:
+            self._emit(before, self.shapes.capacity)
+            self._ensure()
+            self._put_all(kept)
+            if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+                raise
+            raise TrainerError(
+                f"the new config does not fit the device ({error.detail}); the trainer goes on with"
+                " the one before"
+            ) from error
+        if self.network != network:
+            self._begin_network(kept["counters"])
+        self._put_schedules()
+        self._replace_runners(before, programs, network)
+
+    def _learner_state(self) -> dict[str, NDArray[np.generic]]:
+        """The persistent buffers but for the replay's, which no change of config moves."""
+        names = self._persistent()
+        with self.device.ledger.within("io"):
+            return {n: self.workspace.read(n) for n in names if not n.startswith("replay_")}
+
+    def _begin_network(self, counters: NDArray[np.generic]) -> None:
+        """Initial parameters, and an optimiser that has made no step."""
+        initial, size = self.network.initial(self.config.seed), self.network.size
+        counters = counters.copy()
+        counters[:ADAM_GROUPS] = 0
+        counters[Counter.WARM_UP] = 0
+        self._put_all(
+            {
+                "theta": initial,
+                "theta_target": initial,
+                "adam_m": np.zeros(size, np.float32),
+                "adam_v": np.zeros(size, np.float32),
+                "skip": np.zeros(1, np.int32),
+                "counters": counters,
+            }
+        )
+        # Alignment gaps between the layers of the network before may hold anything in this one's.
+        with self.device.ledger.within("io"):
+            self.workspace.write("grad", np.zeros(size, np.float32))
+
+    def _put_schedules(self) -> None:
+        """The schedules of the config, in force from the next step on."""
+        params = self.shapes.schedule_params()
+        with self.device.ledger.within("io"):
+            for name in SCHEDULE_PARAMS:
+                if name in self.workspace.buffers:
+                    self.workspace.write(name, params)
+            schedule, counters = (self.workspace.read(name) for name in ("schedule", "counters"))
+        reschedule(schedule, params, counters)
+        self._put_all({"schedule": schedule})
+
+    def _replace_runners(
+        self, before: Config, programs: dict[str, StepProgram], network: QNetwork
+    ) -> None:
+        """New runners for the programs that changed; the others keep their graphs."""
+        old = self._learn, self._collect
+        if (
+            not _same_program(programs["learn"], self.learn_program)
+            or before.loop.timed_steps != self.config.loop.timed_steps
+        ):
+            self._learn = self._learn_runner()
+        if not _same_program(programs["collect"], self.collect_program):
+            self._collect = self._collect_runner()
+        for was, now in zip(old, (self._learn, self._collect), strict=True):
+            now.index = was.index
+        for runner in list(self.workspace.owners):
+            replaced = runner in old or self.network != network
+            if isinstance(runner, Runner) and replaced and runner not in self.runners.values():
+                runner.retire("the trainer has another config now; make it again")
 
     # ---------------------------------------------------------------- stepping
 
@@ -238,16 +359,14 @@ class Trainer:
 
     # ---------------------------------------------------------------- state
 
+    def _persistent(self) -> list[str]:
+        programs = (self.learn_program, self.collect_program)
+        return sorted({b.name for p in programs for b in p.buffers if b.persistent})
+
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Every persistent buffer by name: all that a resumed run continues from."""
-        names = {
-            b.name
-            for program in (self.learn_program, self.collect_program)
-            for b in program.buffers
-            if b.persistent
-        }
         with self.device.ledger.within("io"):
-            return {name: self.workspace.read(name) for name in sorted(names)}
+            return {name: self.workspace.read(name) for name in self._persistent()}
 
     def restore(self, state: dict[str, NDArray[np.generic]], progress: Progress) -> None:
         """Continue from a saved state, whichever stages and device wrote it.
@@ -264,19 +383,25 @@ class Trainer:
                     f"the checkpoint's {name} is {list(state[name].shape)}, this network and replay"
                     f" need {list(current.shape)}; use the config that it was trained with"
                 )
-        with self.device.ledger.within("io"):
-            for name in own:
-                self._put(name, state[name])
-                if (mirror := MIRRORS.get(name)) in self.workspace.host:
-                    self.workspace.host[mirror][...] = state[name]
-            nodes = np.zeros(self.shapes.nodes)
-            tree.rebuild(np.asarray(state["replay_leaves"], np.float32), nodes)
-            self._put("replay_nodes", nodes)
+        nodes = np.zeros(self.shapes.nodes)
+        tree.rebuild(np.asarray(state["replay_leaves"], np.float32), nodes)
+        self._put_all({**{name: state[name] for name in own}, "replay_nodes": nodes})
+        self._put_schedules()
         self.progress = progress
 
-    def _put(self, name: str, values: NDArray[np.generic]) -> None:
-        self.workspace.write(name, np.ascontiguousarray(values))
+    def _put_all(self, state: dict[str, NDArray[np.generic]]) -> None:
+        """Write buffers, and the host's mirrors of them."""
+        with self.device.ledger.within("io"):
+            for name, values in state.items():
+                self.workspace.write(name, np.ascontiguousarray(values))
+                if (mirror := MIRRORS.get(name)) in self.workspace.host:
+                    self.workspace.host[mirror][...] = values
 
     def close(self) -> None:
         """Free everything on the device."""
         self.workspace.close()
+
+
+def _same_program(before: StepProgram, after: StepProgram) -> bool:
+    """Whether one runner serves both. Host code is compared by name, and may not be the same."""
+    return before == after and not any(isinstance(op, Host) for _, op in after.ops())

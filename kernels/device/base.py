@@ -269,6 +269,7 @@ class Device(ABC):
         self.ledger = ledger if ledger is not None else Ledger()
         #: ``(kernel, module) -> where it was launched``: "eager", "captured", "warm-up".
         self.launch_sites: dict[tuple[str, str], set[str]] = {}
+        self.closed = False
         self._capture: Graph | None = None
         self._capture_broken = ""
         self._warming_up = False
@@ -281,7 +282,17 @@ class Device(ABC):
             self._capture_broken = op
         raise DeviceError(name, op, self.ledger.phase, detail)
 
+    def _open(self, op: str) -> None:
+        if self.closed:
+            self.fail(
+                "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+                op,
+                "the device was closed; close trainers, workspaces and arrays before it, or open"
+                " another",
+            )
+
     def _outside_capture(self, op: str) -> None:
+        self._open(op)
         if self._capture is not None:
             self.fail(
                 "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
@@ -299,6 +310,7 @@ class Device(ABC):
             self._capture.uses(arrays)
 
     def _alive(self, op: str, *arrays: DeviceArray) -> None:
+        self._open(op)
         for array in arrays:
             if array.base.freed:
                 self.fail("CUDA_ERROR_ILLEGAL_ADDRESS", op, f"array {array.name!r} was freed")
@@ -342,12 +354,13 @@ class Device(ABC):
             self.fail("CUDA_ERROR_INVALID_VALUE", op, "this is a view; free its base")
         if array.freed:
             self.fail("CUDA_ERROR_INVALID_VALUE", op, "freed already")
-        if live := [g.label for g in array._graphs if not g.closed]:
+        if live := sorted({graph.label for graph in array._graphs if not graph.closed}):
+            names = ", ".join(map(repr, live))
+            users = f"graph {names} still uses" if len(live) == 1 else f"graphs {names} still use"
             self.fail(
                 "CUDA_ERROR_ILLEGAL_ADDRESS",
                 op,
-                f"graph {live[0]!r} still uses it and would replay over freed memory; close the"
-                " graph first",
+                f"{users} it and would replay over freed memory; close what uses it first",
             )
         self.ledger.count("free")
         self._free(array)
@@ -473,7 +486,7 @@ class Device(ABC):
     def launch(self, launch: Launch) -> None:
         """Launch a prepared kernel in stream order, or record it while capturing."""
         name = launch.spec.name
-        if any(array.base.freed for array in launch.arrays):
+        if self.closed or any(array.base.freed for array in launch.arrays):
             self._alive(f"launch {name}", *launch.arrays)
         self._check_module(name, launch.module)
         self._count("launch")
@@ -692,9 +705,15 @@ class Device(ABC):
 
     # ---------------------------------------------------------------- lifetime
 
-    @abstractmethod
     def close(self) -> None:
-        """Release what the device holds beyond its arrays."""
+        """Wait, then release what the device holds beyond its arrays. Safe to call twice.
+
+        Every later call but this one is refused; graphs that are still open can be closed.
+        """
+        if not self.closed:
+            self._outside_capture("close")
+            self._close()
+            self.closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -708,6 +727,9 @@ class Device(ABC):
         self.close()
 
     # ---------------------------------------------------------------- what a device implements
+
+    @abstractmethod
+    def _close(self) -> None: ...
 
     @abstractmethod
     def memory_free(self) -> int:

@@ -72,22 +72,29 @@ Call = tuple[Any, LaunchConfig, tuple[Any, ...]]
 #: down, so they are never taken down.
 _invalidated: list[Any] = []
 
+#: Devices that are capturing, innermost last. A call that another device of the process makes can
+#: end a capture as well as one of its own.
+_capturing: list[CudaDevice] = []
+
+#: Buffers that were dropped inside a capture; they go when no device captures any more.
+_late: list[Any] = []
+
 
 class _Allocation:
-    """A buffer, and the rule that it is not freed while its device captures.
+    """A buffer, and the rule that it is not freed while any device captures.
 
     An array that is dropped inside a capture, and not freed, would put a free node into the graph
-    (or invalidate it); its buffer waits for the end of the capture instead.
+    (or, in pinned memory, invalidate it); its buffer waits for the end of the capture instead.
     """
 
-    __slots__ = ("buffer", "device")
+    __slots__ = ("buffer",)
 
-    def __init__(self, buffer: Any, device: CudaDevice) -> None:
-        self.buffer, self.device = buffer, device
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
 
     def __del__(self) -> None:
-        if self.device._builder is not None:
-            self.device._late.append(self.buffer)
+        if _capturing:
+            _late.append(self.buffer)
 
 
 @dataclass
@@ -130,7 +137,6 @@ class CudaDevice(Device):
     ) -> None:
         super().__init__(ledger)
         self._builder: Any = None
-        self._late: list[Any] = []
         if gemm not in ("auto", "kernel", "cublaslt"):
             raise ValueError(f"gemm {gemm!r} is unknown; choose auto, kernel or cublaslt")
         try:
@@ -155,7 +161,7 @@ class CudaDevice(Device):
         self._current: Any = self._stream
         self._target: Any = self._stream
         self._queue: Any = self._stream.handle
-        self._collecting = False
+        self._collecting = self._froze = False
         self._modules: list[Any] = []
         self._kernels: dict[tuple[str, bool], Any] = {}
         self._matmuls: dict[tuple[Any, ...], tuple[Callable[[], None], ...]] = {}
@@ -235,7 +241,7 @@ class CudaDevice(Device):
                 f"{array.nbytes:,} bytes asked for, {self.memory_free():,} free",
             )
         array.ptr = int(buffer.handle)
-        array.keep = _Allocation(buffer, self)
+        array.keep = _Allocation(buffer)
         if pinned:
             # Its default would be the legacy stream, which does not wait for ours.
             buffer.set_deallocation_stream(self._current)
@@ -517,8 +523,13 @@ class CudaDevice(Device):
 
     def _begin_capture(self, graph: Graph) -> None:
         # A collection in the middle could free a graph, a module or a buffer, which ends a capture.
-        self._collecting = gc.isenabled()
+        # Disabling it does not stop someone's gc.collect() (in a finaliser, say): what is frozen
+        # is not collected by that either. Who froze objects of their own keeps them frozen.
+        self._collecting, self._froze = gc.isenabled(), gc.get_freeze_count() == 0
         gc.disable()
+        if self._froze:
+            gc.freeze()
+        _capturing.append(self)
         try:
             builder: Any = self._current.create_graph_builder()
             # thread_local: a call of ours that has no place in a capture is an error, where
@@ -534,7 +545,11 @@ class CudaDevice(Device):
     def _finish_capture(self) -> None:
         self._builder = None
         self._switch(self._current)
-        self._late.clear()
+        _capturing.remove(self)
+        if not _capturing:
+            _late.clear()
+        if self._froze:
+            gc.unfreeze()
         if self._collecting:
             gc.enable()
 
@@ -634,13 +649,11 @@ class CudaDevice(Device):
 
     # ---------------------------------------------------------------- lifetime
 
-    def close(self) -> None:
-        """Wait for the GPU, then give up plans, modules and the stream. Safe to call twice.
+    def _close(self) -> None:
+        """Wait for the GPU, then give up plans, modules and the stream.
 
         Graphs that are still open keep the modules they use.
         """
-        if self._stream is None:
-            return
         with contextlib.suppress(CUDAError):  # an earlier failure has been reported already
             self._stream.sync()
         self._matmuls.clear()

@@ -97,6 +97,19 @@ def initial_schedule(params: NDArray[np.float64]) -> NDArray[np.float64]:
     return schedule
 
 
+def reschedule(
+    schedule: NDArray[np.float64], params: NDArray[np.float64], counters: NDArray[np.int64]
+) -> None:
+    """Put the next steps' beta and epsilon into `schedule` [24], after `params` [20] changed.
+
+    They are the values that the step before has written ahead; the rest is written by the step that
+    reads it.
+    """
+    k, c = int(counters[Counter.RNG]), int(counters[Counter.COLLECT])
+    schedule[Schedule.BETA] = _scheduled(params, ScheduleParam.BETA, k)
+    schedule[Schedule.EPSILON] = _scheduled(params, ScheduleParam.EPSILON, c)
+
+
 @kernel(
     per="one",
     block=32,

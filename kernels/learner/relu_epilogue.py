@@ -5,7 +5,7 @@ its ReLU gradient wants a bit mask from the forward pass instead of the activati
 ``out`` [n] and, where ``grad`` is set, ``extra`` [n] (the activation).
 
 ``grad`` 0: negative values become zero; a NaN and -0.0 stay. ``grad`` 1: zero where the activation
-is not greater than zero or is NaN.
+is not greater than zero or is NaN. `n` takes 64 bits: [B, H] of a large batch passes 2^31.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onegraph.kernels.catalogue import kernel
 
 
-@kernel(work="n", extra="in f32", out="inout f32", n="i32", grad="i32")
+@kernel(work="n", extra="in f32", out="inout f32", n="i64", grad="i32")
 def relu_epilogue(extra: NDArray[Any], out: NDArray[Any], n: int, grad: int) -> None:
     """See the module's docstring."""
     zero = np.float32(0.0)

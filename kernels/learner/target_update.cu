@@ -4,7 +4,8 @@
 extern "C" __global__ void target_update(float* __restrict__ target, const float* __restrict__ param,
                                          const double* __restrict__ schedule,
                                          const long long* __restrict__ counters,
-                                         const int* __restrict__ skip, long long n, int every) {
+                                         const int* __restrict__ skip, long long n,
+                                         long long every) {
     if (skip[0] != 0) return;
     if (every > 0 && counters[ADAM_TRUNK] % every != 0) return;
     float tau = (float)schedule[S_TAU];

@@ -25,7 +25,7 @@ from onegraph.kernels.common.layout import Counter, Schedule
     counters="in i64",
     skip="in i32",
     n="i64",
-    every="i32",
+    every="i64",
 )
 def target_update(
     target: NDArray[np.float32],

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-pytest.register_assert_rewrite("device_rules", "replay.contract")
+pytest.register_assert_rewrite("device_rules", "replay.contract", "timing_rules")
 
 
 def open_cuda(**options):

@@ -1,0 +1,102 @@
+"""What compute-sanitizer looks at (`make gpu-sanitize`): each kernel once, and small trainers.
+
+The sizes sit just beyond a warp, a block or a tile, where an index goes wrong first; the sanitizer
+slows kernels down by up to a hundred times, so there are few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from capture_scenarios import CHILDREN, config, steps, trainer_on
+from gpu import test_env_kernels as env
+from gpu import test_gemm as matmul
+from gpu import test_learner_kernels as learner
+from gpu import test_replay as replay
+from scratch_rules import run_poisoned
+
+from onegraph.kernels.device import Device
+from onegraph.kernels.device.base import Matmul
+from onegraph.kernels.env.env_market import Fill, RewardKind, Sizing
+from onegraph.kernels.learner.advance_counters import COLLECT
+from onegraph.stages.registry import ALL
+
+pytestmark = [pytest.mark.gpu, pytest.mark.sanitize]
+
+
+@pytest.fixture(scope="module")
+def cuda() -> Iterator[Device]:
+    """Without cuBLASLt, whose kernels are not ours to check and slow to load under a tool."""
+    from onegraph.kernels.device.cuda import CudaDevice
+
+    with CudaDevice(gemm="kernel") as device:
+        yield device
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def _gemm(cuda: Device) -> None:
+    for shape, trans in (((17, 33, 65), (True, False)), ((33, 36, 68), (False, True))):
+        spec = Matmul(*shape, *trans)
+        a, b, _ = matmul.operands(spec)
+        for tile_m in (16, 32):  # one block, so that it goes from tile to tile
+            matmul.raw(cuda, spec, a, b, tile_m=tile_m, max_blocks=1)
+    matmul.test_kernel_against_float64(cuda, (17, 33, 65), (False, False))
+
+
+#: By kernel of the catalogue: its test at one size.
+CASES: dict[str, Callable[[Device], None]] = {
+    "act": lambda d: learner.test_act(d, 257, 3, 4, 0.3, 0),
+    "adam_step": lambda d: learner.test_adam_step(d, 257, 6, 0, 0.01),
+    "advance_counters": lambda d: (
+        learner.test_bias_corrections_at_any_age(d, 2),
+        learner.test_advance_counters_through_a_run(d, COLLECT, 2),
+    ),
+    "batch_stats": lambda d: learner.test_batch_stats(d, 257, 0.01),
+    "clip_factor": lambda d: learner.test_clip_factor(d, 255, 0.5, None),
+    "column_sum": lambda d: learner.test_column_sum(d, 33, 33),
+    "dqn_loss": lambda d: learner.test_dqn_loss(d, 257, 5, 1, 1, 0),
+    "env_market": lambda d: env.test_env_market_in_every_mode(
+        d, Sizing.EQUITY, Fill.NEXT_OPEN, RewardKind.LOG_RATIO
+    ),
+    "env_tabular": lambda d: env.test_env_tabular(d, 5, 40, -1, 3),
+    "gather_f32": lambda d: replay.test_gather_scalars(d, _rng(), 1, "f32", 1023),
+    "gather_i32": lambda d: replay.test_gather_scalars(d, _rng(), 1, "i32", 1023),
+    "gather_rows": lambda d: replay.test_gather_rows(d, _rng(), 1, 257, 5, 8, 8),
+    "gemm": _gemm,
+    "grad_norm_partial": lambda d: learner.test_grad_norm_partial(d, 5003, 3),
+    "importance_weights": lambda d: replay.test_importance_weights(d, _rng(), 1025, 0.73),
+    "insert_rows": lambda d: replay.test_insert_rows(d, _rng(), 1, 33, 40, 3, 1),
+    "nstep_assemble": lambda d: replay.test_nstep_assemble(d, _rng(), 1, 7, 100, 350, 3),
+    "pad_rows": lambda d: replay.test_pad_rows(d, _rng(), 1, 257, 5, 8),
+    "philox_thresholds": lambda d: replay.test_philox_thresholds(d, _rng(), 1, 257, 1),
+    "publish": lambda d: learner.test_publish(d, 6, 5),
+    "refresh_inserted": lambda d: replay.test_refresh_inserted(d, _rng(), 33, 40, 39),
+    "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1),
+    "target_update": lambda d: learner.test_target_update(d, 257, 0.005, 0, 1, 0),
+    "tree_descend": lambda d: replay.test_tree_descend(d, _rng(), 1, 1025, 33, 0.5),
+    "update_priorities": lambda d: replay.test_update_priorities(d, _rng(), 1025, 1025, 0.6, 1e-6),
+}
+
+
+@pytest.mark.parametrize("kernel", CASES)
+def test_kernel(cuda, kernel) -> None:
+    CASES[kernel](cuda)
+    assert any(name == kernel for name, _ in cuda.launch_sites)
+
+
+@pytest.mark.parametrize("stages", [ALL - {5, 6}, CHILDREN, ALL], ids=["4", "5", "6"])
+def test_trainer(cuda, stages) -> None:
+    trainer = trainer_on(cuda, stages, config(learn__batch_size=33, loop__start_steps=36))
+    steps(trainer, 3)
+    trainer.learn(timed=True)
+    trainer.timings()
+    trainer.close()
+
+
+def test_no_step_reads_scratch_that_it_has_not_written(cuda) -> None:
+    assert run_poisoned(cuda, ALL, 3) == run_poisoned(cuda, ALL, 3, poison=False)

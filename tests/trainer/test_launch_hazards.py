@@ -1,0 +1,91 @@
+"""No launch of the trainer's breaks what its kernel takes for granted of its arguments.
+
+Kernels declare their pointers ``__restrict__``: the compiler may read through a read-only cache
+what it believes no one writes, so an array that is written may not be passed a second time.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from capture_scenarios import config, steps, trainer_on
+
+from onegraph.kernels.catalogue import find
+from onegraph.kernels.device import HostDevice
+from onegraph.stages.program import Copy, Launch, MatmulOp, Op, Phase, Ref, StepProgram
+from onegraph.stages.registry import apply, format_set, valid_sets
+from onegraph.trainer.envs.base import reset_program
+from onegraph.trainer.envs.build import build_environment
+from onegraph.trainer.network import QNetwork
+from onegraph.trainer.program import DqnPrograms
+from onegraph.trainer.shapes import Shapes
+
+
+def programs(kind: str, stages: frozenset[int]) -> list[StepProgram]:
+    settings = config(env__kind=kind)
+    environment, market = build_environment(settings)
+    network = QNetwork(environment.observation_width, (16,), environment.actions, dueling=True)
+    parts = DqnPrograms(Shapes(settings, network, settings.replay.capacity), environment)
+    found = [apply(p, stages, parts) for p in (parts.learn(), parts.collect())]
+    if market is not None:
+        lane = market.environment.over(market.windows.validation, "validation")
+        found.append(parts.evaluate(lane))
+    return [*found, reset_program(environment)]
+
+
+def operands(op: Op) -> tuple[dict[str, Ref], set[str]]:
+    """The arrays of an op by parameter, and the parameters that it writes."""
+    if isinstance(op, Launch):
+        refs = {name: value for name, value in op.args.items() if isinstance(value, Ref)}
+        return refs, {p.name for p in find(op.kernel).params if p.access in ("out", "inout")}
+    if isinstance(op, MatmulOp):
+        refs = {"a": op.a, "b": op.b, "out": op.out}
+        return (refs if op.extra is None else {**refs, "extra": op.extra}), {"out"}
+    if isinstance(op, Copy):
+        return {"dst": op.dst, "src": op.src}, {"dst"}
+    return {}, set()
+
+
+def overlaps(first: Ref, second: Ref, program: StepProgram) -> bool:
+    """Whether two references share an element."""
+    if first.buffer != second.buffer:
+        return False
+    whole = program.buffer[first.buffer].size
+    a, b = (
+        range(r.offset, whole if r.size is None else r.offset + r.size) for r in (first, second)
+    )
+    return max(a.start, b.start) < min(a.stop, b.stop)
+
+
+def aliased(program: StepProgram) -> list[str]:
+    found = []
+    for phase, op, _ in program.all_ops():
+        refs, written = operands(op)
+        for (one, first), (two, second) in combinations(refs.items(), 2):
+            if {one, two} & written and overlaps(first, second, program):
+                found.append(f"{program.name}, phase {phase}: {op.label}: {one} and {two}")
+    return found
+
+
+@pytest.mark.parametrize("kind", ["chain", "market"])
+@pytest.mark.parametrize("stages", valid_sets(), ids=format_set)
+def test_no_array_is_written_and_passed_twice(kind, stages) -> None:
+    for program in programs(kind, stages):
+        assert aliased(program) == []
+
+
+def test_an_alias_would_be_found() -> None:
+    program = programs("chain", frozenset())[0]
+    for source, found in ((Ref("theta", 0, 8), 1), (Ref("theta", 8, 8), 0)):
+        copy = Copy(Ref("theta", 7, 1), source, "dtod")
+        tried = StepProgram("p", "learn", (Phase("x", (copy,)),), program.buffers)
+        assert len(aliased(tried)) == found
+
+
+def test_the_longest_period_of_a_hard_target_fits_its_kernel() -> None:
+    """The config allows 63 bits; the kernel took 32."""
+    settings = config(learn__target="hard", learn__target_every=2**63 - 1)
+    trainer = trainer_on(HostDevice(), settings=settings)
+    steps(trainer, 2)
+    assert (trainer.workspace.read("theta_target") == trainer.network.initial(0)).all()
