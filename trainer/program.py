@@ -128,6 +128,10 @@ class DqnPrograms:
             )
         return make()
 
+    def restored(self) -> None:
+        """What the host derives from the replay's arrays is out of date: they were overwritten."""
+        self.legacy.replay.forget()
+
     def _ring(self) -> tuple[Buffer, ...]:
         return ring_buffers(self.shapes, "device")
 

@@ -259,10 +259,12 @@ class Trainer:
         for name, current in own.items():
             if name not in state:
                 raise TrainerError(f"the checkpoint has no {name!r}; it is of another kind of run")
-            if state[name].shape != current.shape:
+            saved = state[name]
+            if (saved.shape, saved.dtype) != (current.shape, current.dtype):
                 raise TrainerError(
-                    f"the checkpoint's {name} is {list(state[name].shape)}, this network and replay"
-                    f" need {list(current.shape)}; use the config that it was trained with"
+                    f"the checkpoint's {name} is {list(saved.shape)} {saved.dtype}, this network"
+                    f" and replay need {list(current.shape)} {current.dtype}; use the config that"
+                    " it was trained with"
                 )
         with self.device.ledger.within("io"):
             for name in own:
@@ -272,6 +274,7 @@ class Trainer:
             nodes = np.zeros(self.shapes.nodes)
             tree.rebuild(np.asarray(state["replay_leaves"], np.float32), nodes)
             self._put("replay_nodes", nodes)
+        self.programs.restored()
         self.progress = progress
 
     def _put(self, name: str, values: NDArray[np.generic]) -> None:
