@@ -44,7 +44,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
         except InterruptedRunError as stop:
             _leave(str(stop), 130, stop)
         except KeyboardInterrupt as stop:
-            _leave("interrupted before there was anything to save", 130, stop)
+            _leave("interrupted; checkpoints are as they were last saved", 130, stop)
         except EXPECTED as error:
             _leave(f"error: {' '.join(str(error).split())}", 1, error)
 
