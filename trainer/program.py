@@ -25,7 +25,7 @@ from onegraph.stages.program import (
     StepProgram,
     merge_buffers,
 )
-from onegraph.trainer.envs.base import Environment
+from onegraph.trainer.envs.base import Environment, ungraphed
 from onegraph.trainer.legacy.parts import LegacyParts
 from onegraph.trainer.replay import (
     BATCH,
@@ -465,11 +465,7 @@ class DqnPrograms:
                 environment.buffers(),
             ),
         ).pruned()
-        return program.map_ops(_ungraphed)
-
-
-def _ungraphed(op: Op) -> Op:
-    return replace(op, module="ungraphed") if isinstance(op, (Launch, MatmulOp)) else op
+        return program.map_ops(ungraphed)
 
 
 def _grouped(group: str, ops: tuple[Op, ...]) -> tuple[Op, ...]:
