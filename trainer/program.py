@@ -16,7 +16,6 @@ from onegraph.stages.program import (
     Buffer,
     Fragment,
     Launch,
-    MatmulOp,
     Memset,
     Op,
     Phase,
