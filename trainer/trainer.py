@@ -64,7 +64,8 @@ class Trainer:
         environment: lanes to use instead of those that the config describes.
 
     Raises:
-        TrainerError: the replay does not fit the device even at the smallest useful size.
+        TrainerError: the replay does not fit the device even at the smallest useful size, or the
+            environment has other lanes than the config.
         MarketDataError: the bars can't be used.
     """
 
@@ -83,6 +84,11 @@ class Trainer:
         self.environment, self.market = (
             build_environment(config) if environment is None else (environment, None)
         )
+        if self.environment.lanes != config.env.lanes:
+            raise TrainerError(
+                f"the environment has {self.environment.lanes} lanes, env.lanes is"
+                f" {config.env.lanes}; make them equal"
+            )
         self.network = QNetwork(
             self.environment.observation_width,
             config.network.hidden,
@@ -112,7 +118,7 @@ class Trainer:
                 self.workspace.close()
                 if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
                     raise
-                capacity = self._halved(capacity, f"device memory is short ({error.detail})")
+                capacity = self._halved(capacity, f"memory is short: {error.detail}")
                 continue
             break
         timed = max(self.config.loop.timed_steps, 1)
