@@ -28,7 +28,12 @@ app = typer.Typer(
 )
 
 ProgramOption = Annotated[
-    str, typer.Option("--program", help="learn, collect, reset, evaluate, baseline; all: learn and collect.", show_default=True)
+    str,
+    typer.Option(
+        "--program",
+        help="learn, collect, reset, evaluate, baseline; all: learn and collect.",
+        show_default=True,
+    ),
 ]
 
 
