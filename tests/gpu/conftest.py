@@ -6,7 +6,9 @@ import os
 
 import pytest
 
-pytest.register_assert_rewrite("device_rules", "replay.contract")
+pytest.register_assert_rewrite(
+    "device_rules", "replay.contract", "trainer.contract", "trainer.proofs", "trainer.setups"
+)
 
 
 def open_cuda(**options):

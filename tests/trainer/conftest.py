@@ -1,0 +1,5 @@
+"""One device for each trainer, and the asserts of the shared tests rewritten."""
+
+import pytest
+
+pytest.register_assert_rewrite("trainer.contract", "trainer.proofs", "trainer.setups")
