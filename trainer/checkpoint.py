@@ -48,12 +48,13 @@ def save_checkpoint(path: Path, trainer: Trainer) -> None:
     Raises:
         CheckpointError: it could not be written; what stood at `path` still does.
     """
-    metadata = {
-        "format": FORMAT,
-        "config": config_to_json(_as_run(trainer)),
-        "progress": json.dumps(asdict(trainer.progress)),
+    # One entry: safetensors writes several in any order, and equal states must give equal files.
+    about = {
+        "config": json.loads(config_to_json(_as_run(trainer))),
+        "progress": asdict(trainer.progress),
         "stages": format_set(trainer.stages),
     }
+    metadata = {FORMAT: json.dumps(about)}
     partial = path.with_name(path.name + f".partial-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,14 +91,15 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
+            if FORMAT not in metadata:
                 raise CheckpointError(
-                    f"{path}: format {metadata.get('format')!r} is not {FORMAT!r}; it was not"
-                    " written by this version of onegraph train"
+                    f"{path}: its metadata has no {FORMAT!r}; it was not written by this version of"
+                    " onegraph train"
                 )
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        config = config_from_json(metadata["config"], str(path))
-        progress = Progress(**json.loads(metadata["progress"]))
+        about = json.loads(metadata[FORMAT])
+        config = config_from_json(json.dumps(about["config"]), str(path))
+        progress = Progress(**about["progress"])
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise CheckpointError(
             f"{path}: this is no whole checkpoint ({error}); use an earlier one, or start anew"
