@@ -39,7 +39,13 @@ def load_bars(config: Config) -> Bars:
     name, _, symbol = market.data.partition(":")
     if name == "sample" and not Path(market.data).exists():
         return load_sample(symbol or market.symbol or "AAPL", adjust=market.adjust)
-    return read_bars(market.data, market.symbol or None, adjust=market.adjust)
+    return read_bars(
+        market.data,
+        market.symbol or None,
+        timezone=market.timezone,
+        bar_stamp=market.bar_stamp,
+        adjust=market.adjust,
+    )
 
 
 def build_market(config: Config) -> MarketSetup:
