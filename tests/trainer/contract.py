@@ -462,7 +462,9 @@ class NonFiniteContract:
 
 class StateContract:
     @pytest.mark.parametrize("alpha", [0.6, 0.0])
-    @pytest.mark.parametrize("pair", [("0", "0"), ("all", "all"), ("0", "all"), ("all", "0")], ids=str)
+    @pytest.mark.parametrize(
+        "pair", [("0", "0"), ("all", "all"), ("0", "all"), ("all", "0")], ids=str
+    )
     def test_a_state_goes_on_at_other_stages_as_if_nothing_had_been(
         self, open_device: OpenDevice, pair: tuple[str, str], alpha: float
     ) -> None:
