@@ -94,7 +94,7 @@ def train(
             )
         checkpoint = load_checkpoint(resume)
         settings = resumed_config(checkpoint, overrides, device)
-        folder = run_dir or run_folder_of(checkpoint)
+        folder = run_dir or run_folder_of(checkpoint, Path(settings.run_dir))
     else:
         checkpoint = None
         settings = read_config(config, overrides, device)
@@ -110,14 +110,17 @@ def resumed_config(
     return override_config(checkpoint.config, _given(overrides, device), str(checkpoint.path))
 
 
-def run_folder_of(checkpoint: Checkpoint) -> Path:
-    """The folder of the run that wrote a checkpoint, or, for a file moved elsewhere, a new one."""
+def run_folder_of(checkpoint: Checkpoint, otherwise: Path) -> Path:
+    """The folder of the run that wrote a checkpoint, or, for a file moved elsewhere, another.
+
+    Raises:
+        TrainerError: that other folder holds a run.
+    """
     parent = checkpoint.path.parent if checkpoint.path.parent.name else Path.cwd()
     if parent.name == "checkpoints":
         return parent.parent
-    folder = Path(checkpoint.config.run_dir)
-    refuse_used_folder(folder)
-    return folder
+    refuse_used_folder(otherwise)
+    return otherwise
 
 
 def refuse_used_folder(folder: Path) -> None:

@@ -112,7 +112,7 @@ class MarketConfig(Section):
     timezone: str = Field(
         "UTC",
         min_length=1,
-        description="IANA name of the clock that the file's stamps without an offset were read from",
+        description="IANA name of the clock that stamps without an offset were read from",
     )
     bar_stamp: Literal["end", "start"] = Field(
         "end", description="which end of its bar a time of day in the file marks"
