@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ from trainer.setups import (
     trajectory,
 )
 
-from onegraph.kernels.common.layout import Counter as C
+from onegraph.kernels.common import layout
 from onegraph.kernels.common.layout import Diagnostic, Flag, ScheduleKind, ScheduleParam
 from onegraph.kernels.device import Device
 from onegraph.stages import format_set, valid_sets
@@ -100,7 +102,7 @@ class EquivalenceContract:
         # Or equality would mean little.
         assert len(set(reference.indices)) == config.loop.epoch_steps
         assert reference.end["theta"] != reference.end["theta_target"]
-        assert np.frombuffer(reference.end["counters"], np.int64)[C.FILLED] == (
+        assert np.frombuffer(reference.end["counters"], np.int64)[layout.Counter.FILLED] == (
             config.replay.capacity
         )
         differs = {}
@@ -224,7 +226,7 @@ def values_of(theta: np.ndarray, network: QNetwork, x: np.ndarray) -> np.ndarray
     """Action values, parameters being [W0, b0, W1, b1, …], each begun at a multiple of 8 floats."""
     widths = [x.shape[1], *network.hidden, network.actions + network.dueling]
     at = 0
-    for i, (n_in, n_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for i, (n_in, n_out) in enumerate(pairwise(widths)):
         weight = theta[at : at + n_in * n_out].reshape(n_in, n_out)
         at = math.ceil((at + n_in * n_out) / 8) * 8
         bias = theta[at : at + n_out]
@@ -399,8 +401,6 @@ class NonFiniteContract:
         trainer.close()
 
     def test_a_bar_whose_features_are_no_numbers_is_left_out(self, open_device: OpenDevice) -> None:
-        from dataclasses import replace
-
         config = market()
         features = market_setup(config).environment.features.copy()
         features[::7] = np.nan

@@ -71,7 +71,6 @@ def test_an_epoch_is_a_line_of_metrics(tmp_path):
 
 
 def test_the_timed_steps_are_spread_evenly_and_end_the_epoch(tmp_path, monkeypatch):
-    timed = []
     trainer = make(HostDevice(), short(**RUN))
     learn = trainer.learn
 
@@ -148,7 +147,7 @@ def scripted(monkeypatch, scores):
 
 def test_the_best_checkpoint_is_that_of_the_best_score(tmp_path, monkeypatch):
     scripted(monkeypatch, [1.0, 3.0, 2.0])
-    trainer, loop = run(tmp_path, short(**RUN))
+    _, loop = run(tmp_path, short(**RUN))
     best, last = load_checkpoint(loop.best_checkpoint), load_checkpoint(loop.last_checkpoint)
     assert (best.progress.epoch, best.progress.learns, best.progress.best_score) == (2, 32, 3.0)
     assert (last.progress.epoch, last.progress.epochs_without_gain) == (3, 1)
@@ -161,7 +160,7 @@ def test_a_run_stops_after_epochs_without_a_gain(tmp_path, monkeypatch):
         loop__early_stop_epochs=2,
         loop__early_stop_min_delta=0.1,
     )
-    trainer, loop = run(tmp_path, config)
+    _, loop = run(tmp_path, config)
     assert [e.score for e in loop.epochs] == [1.0, 1.05, 1.08]
     assert load_checkpoint(loop.last_checkpoint).progress.epoch == 3
     assert load_checkpoint(loop.best_checkpoint).progress.epoch == 1
