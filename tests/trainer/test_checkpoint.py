@@ -229,6 +229,15 @@ def test_a_save_that_is_interrupted_leaves_the_old_file(saved, monkeypatch):
     assert [p.name for p in saved.parent.iterdir()] == [saved.name]
 
 
+def test_a_save_puts_a_new_file_in_the_place_of_the_old(saved):
+    """Who has the old one open keeps it whole."""
+    before = saved.read_bytes()
+    with saved.open("rb") as old:
+        save_checkpoint(saved, make(HostDevice(), short()))
+        assert old.read() == before
+    assert saved.read_bytes() != before
+
+
 def test_a_folder_that_cannot_be_made_is_one_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="could not be written"):
