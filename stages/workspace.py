@@ -61,7 +61,14 @@ class Workspace:
     def _create(self, buffer: Buffer) -> None:
         values = buffer.initial() if buffer.initial is not None else None
         if buffer.space == "host":
-            array = np.zeros(buffer.shape, DTYPES[buffer.dtype])
+            try:
+                array = np.zeros(buffer.shape, DTYPES[buffer.dtype])
+            except MemoryError:
+                self.device.fail(
+                    "CUDA_ERROR_OUT_OF_MEMORY",
+                    f"allocate {buffer.name}",
+                    f"no host memory for {buffer}",
+                )
             if values is not None:
                 array[...] = values
             self.host[buffer.name] = array

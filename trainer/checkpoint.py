@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -43,23 +44,38 @@ def save_checkpoint(path: Path, trainer: Trainer) -> None:
     """Write the trainer's state to `path`, whole or not at all.
 
     The file is written beside its place, flushed to disk, and moved there in one step.
+
+    Raises:
+        CheckpointError: it could not be written; what stood at `path` still does.
     """
-    metadata = {
-        "format": FORMAT,
-        "config": config_to_json(trainer.config),
-        "progress": json.dumps(asdict(trainer.progress)),
+    # One entry: safetensors writes several in any order, and equal states must give equal files.
+    about = {
+        "config": json.loads(config_to_json(_as_run(trainer))),
+        "progress": asdict(trainer.progress),
         "stages": format_set(trainer.stages),
-        "capacity": str(trainer.shapes.capacity),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {FORMAT: json.dumps(about)}
     partial = path.with_name(path.name + f".partial-{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         save_file(trainer.state(), partial, metadata=metadata)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path}: the checkpoint could not be written ({error}); free some disk space, or name"
+            " another folder (--run-dir)"
+        ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def _as_run(trainer: Trainer) -> Config:
+    """The config with the capacity that the replay really has, which memory may have halved."""
+    replay = trainer.config.replay.model_copy(update={"capacity": trainer.shapes.capacity})
+    return trainer.config.model_copy(update={"replay": replay})
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -75,14 +91,15 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
+            if FORMAT not in metadata:
                 raise CheckpointError(
-                    f"{path}: format {metadata.get('format')!r} is not {FORMAT!r}; it was not"
-                    " written by this version of onegraph train"
+                    f"{path}: its metadata has no {FORMAT!r}; it was not written by this version of"
+                    " onegraph train"
                 )
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        config = config_from_json(metadata["config"], str(path))
-        progress = Progress(**json.loads(metadata["progress"]))
+        about = json.loads(metadata[FORMAT])
+        config = config_from_json(json.dumps(about["config"]), str(path))
+        progress = Progress(**about["progress"])
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise CheckpointError(
             f"{path}: this is no whole checkpoint ({error}); use an earlier one, or start anew"

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onegraph.kernels.env.env_market import LaneI64, TraceField
-from onegraph.stages.program import Phase, StepProgram
 from onegraph.stages.runner import Runner
 from onegraph.stages.workspace import Workspace
-from onegraph.trainer.envs.base import reset_program
+from onegraph.trainer.envs.base import reset_program, walk_program
 from onegraph.trainer.envs.build import MarketSetup
 from onegraph.trainer.envs.market import MarketEnvironment
 from onegraph.trainer.market import Metrics, evaluate_curve, periods_per_year
@@ -74,12 +73,7 @@ class WindowEvaluator:
                 self.environment, rules=rules, names=replace(self.environment.names, prefix="base")
             )
             reset = Runner(reset_program(lane), self.workspace)
-            step = Runner(
-                StepProgram(
-                    "baseline", "epoch", (Phase("env_step", (lane.step(),)),), lane.buffers()
-                ).pruned(),
-                self.workspace,
-            )
+            step = Runner(walk_program(lane), self.workspace)
             self.workspace.ensure(step.program.buffers)
             self.workspace.write("base_action", np.full(1, action, np.int32))
             found[label] = self._walk(reset, step, lane)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -66,8 +67,8 @@ class EpochSummary:
     device: str = ""
 
     def as_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self), allow_nan=True)
+        """One line; a figure that is not finite is ``null``, which JSON has."""
+        return json.dumps(_finite(asdict(self)), allow_nan=False)
 
     def line(self) -> str:
         """A line for the log."""
@@ -84,6 +85,15 @@ class EpochSummary:
         if self.skipped:
             parts.append(f"{self.skipped} skipped")
         return " · ".join(parts)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _finite(item) for name, item in value.items()}
+        case float() if not math.isfinite(value):
+            return None
+    return value
 
 
 class Loop:
@@ -261,7 +271,8 @@ class Loop:
         if summary.score is None:
             return
         progress, least = self.trainer.progress, self.config.loop.early_stop_min_delta
-        if progress.best_score is None or summary.score > progress.best_score + least:
+        best = progress.best_score
+        if math.isfinite(summary.score) and (best is None or summary.score > best + least):
             progress.best_score, progress.epochs_without_gain = summary.score, 0
             self._save(self.best_checkpoint)
         else:

@@ -16,7 +16,6 @@ from onegraph.stages.program import (
     Buffer,
     Fragment,
     Launch,
-    MatmulOp,
     Memset,
     Op,
     Phase,
@@ -25,7 +24,7 @@ from onegraph.stages.program import (
     StepProgram,
     merge_buffers,
 )
-from onegraph.trainer.envs.base import Environment
+from onegraph.trainer.envs.base import Environment, ungraphed
 from onegraph.trainer.legacy.parts import LegacyParts
 from onegraph.trainer.replay import (
     BATCH,
@@ -127,6 +126,10 @@ class DqnPrograms:
                 f" it has {known}"
             )
         return make()
+
+    def restored(self) -> None:
+        """What the host derives from the replay's arrays is out of date: they were overwritten."""
+        self.legacy.replay.forget()
 
     def _ring(self) -> tuple[Buffer, ...]:
         return ring_buffers(self.shapes, "device")
@@ -464,11 +467,7 @@ class DqnPrograms:
                 environment.buffers(),
             ),
         ).pruned()
-        return program.map_ops(_ungraphed)
-
-
-def _ungraphed(op: Op) -> Op:
-    return replace(op, module="ungraphed") if isinstance(op, (Launch, MatmulOp)) else op
+        return program.map_ops(ungraphed)
 
 
 def _grouped(group: str, ops: tuple[Op, ...]) -> tuple[Op, ...]:

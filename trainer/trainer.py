@@ -70,7 +70,8 @@ class Trainer:
         environment: lanes to use instead of those that the config describes.
 
     Raises:
-        TrainerError: the replay does not fit the device even at the smallest useful size.
+        TrainerError: the replay does not fit the device even at the smallest useful size, or the
+            environment has other lanes than the config.
         MarketDataError: the bars can't be used.
     """
 
@@ -89,6 +90,11 @@ class Trainer:
         self.environment, self.market = (
             build_environment(config) if environment is None else (environment, None)
         )
+        if self.environment.lanes != config.env.lanes:
+            raise TrainerError(
+                f"the environment has {self.environment.lanes} lanes, env.lanes is"
+                f" {config.env.lanes}; make them equal"
+            )
         self.progress = Progress()
         self._build()
 
@@ -126,7 +132,7 @@ class Trainer:
                 self.workspace.close()
                 if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
                     raise
-                capacity = self._halved(capacity, f"device memory is short ({error.detail})")
+                capacity = self._halved(capacity, f"memory is short: {error.detail}")
                 continue
             break
         self._learn = self._learn_runner()
@@ -378,15 +384,18 @@ class Trainer:
         for name, current in own.items():
             if name not in state:
                 raise TrainerError(f"the checkpoint has no {name!r}; it is of another kind of run")
-            if state[name].shape != current.shape:
+            saved = state[name]
+            if (saved.shape, saved.dtype) != (current.shape, current.dtype):
                 raise TrainerError(
-                    f"the checkpoint's {name} is {list(state[name].shape)}, this network and replay"
-                    f" need {list(current.shape)}; use the config that it was trained with"
+                    f"the checkpoint's {name} is {list(saved.shape)} {saved.dtype}, this network"
+                    f" and replay need {list(current.shape)} {current.dtype}; use the config that"
+                    " it was trained with"
                 )
         nodes = np.zeros(self.shapes.nodes)
         tree.rebuild(np.asarray(state["replay_leaves"], np.float32), nodes)
         self._put_all({**{name: state[name] for name in own}, "replay_nodes": nodes})
         self._put_schedules()
+        self.programs.restored()
         self.progress = progress
 
     def _put_all(self, state: dict[str, NDArray[np.generic]]) -> None:

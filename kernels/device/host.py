@@ -68,12 +68,14 @@ class HostDevice(Device):
                 f"allocate {name}",
                 f"{nbytes:,} bytes asked for, {self.memory_free():,} free",
             )
-        self._allocated += nbytes
         # Undefined memory on a GPU is NaN and nonsense here, so that reading it shows.
         poison = np.nan if dtype.kind == "f" else np.frombuffer(b"\xa5" * 8, dtype=dtype)[0]
-        return DeviceArray(
-            self, name, shape, dtype, host=np.full(shape, poison, dtype), pinned=pinned
-        )
+        try:
+            host = np.full(shape, poison, dtype)
+        except MemoryError:
+            self.fail("CUDA_ERROR_OUT_OF_MEMORY", f"allocate {name}", f"{nbytes:,} bytes asked for")
+        self._allocated += nbytes
+        return DeviceArray(self, name, shape, dtype, host=host, pinned=pinned)
 
     def _free(self, array: DeviceArray) -> None:
         self._allocated -= array.nbytes

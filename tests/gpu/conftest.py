@@ -6,7 +6,14 @@ import os
 
 import pytest
 
-pytest.register_assert_rewrite("device_rules", "replay.contract", "timing_rules")
+pytest.register_assert_rewrite(
+    "device_rules",
+    "replay.contract",
+    "timing_rules",
+    "trainer.contract",
+    "trainer.proofs",
+    "trainer.setups",
+)
 
 
 def open_cuda(**options):

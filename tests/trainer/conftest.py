@@ -1,3 +1,7 @@
+"""One device for each trainer, and the asserts of the shared tests rewritten."""
+
 import pytest
 
-pytest.register_assert_rewrite("timing_rules")
+pytest.register_assert_rewrite(
+    "timing_rules", "trainer.contract", "trainer.proofs", "trainer.setups"
+)

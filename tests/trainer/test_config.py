@@ -117,7 +117,7 @@ def test_a_config_is_frozen():
         (
             "[learn]\nlr = 0.1",
             "x.toml: learn.lr = 0.1: is a section, not a value; the fields of learn.lr are "
-            "kind, steps, start, end",
+            "kind, steps, start, end, warm_up_steps",
         ),
         # unknown fields
         (

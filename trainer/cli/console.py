@@ -25,6 +25,9 @@ def table(title: str | None, *columns: str, left: int = 1) -> Table:
     made = Table(title=title)
     for i, column in enumerate(columns):
         made.add_column(
-            column, justify="left" if i < left else "right", overflow="fold", no_wrap=i < left
+            column,
+            justify="left" if i < left else "right",
+            overflow="fold",
+            no_wrap=i < left and i < len(columns) - 1,
         )
     return made

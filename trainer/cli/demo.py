@@ -13,10 +13,19 @@ from onegraph.stages.flags import choose_stages
 from onegraph.stages.registry import STAGES
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.cli.console import results, table
-from onegraph.trainer.cli.train import DeviceOption, print_result, read_config, run_training
+from onegraph.trainer.cli.train import (
+    DeviceOption,
+    print_result,
+    read_config,
+    refuse_used_folder,
+    run_training,
+)
 from onegraph.trainer.config import Config, load_config
 from onegraph.trainer.report import CALL_COLUMNS, call_rows
 from onegraph.trainer.trainer import Trainer
+
+#: The demo's own folder, which every demo starts anew.
+RUN_DIR = Path("runs/demo")
 
 #: Steps that the comparison of the stages runs at each stage.
 COMPARED_STEPS = 12
@@ -24,14 +33,17 @@ COMPARED_STEPS = 12
 
 def demo(
     device: DeviceOption = "host",
-    run_dir: Annotated[Path, typer.Option("--run-dir", help="Folder of the run.")] = Path(
-        "runs/demo"
-    ),
+    run_dir: Annotated[
+        Path,
+        typer.Option("--run-dir", help="Folder of the run; in the default one the last demo goes."),
+    ] = RUN_DIR,
 ) -> None:
     """Train on the shipped daily bars with all stages on, and compare the stages."""
     config = read_config("demo", None, device)
-    last = run_dir / "checkpoints"
-    for old in last.glob("*.safetensors"):
+    open_device(config.device).close()  # before the last demo is thrown away
+    if run_dir != RUN_DIR:
+        refuse_used_folder(run_dir)
+    for old in (run_dir / "checkpoints").glob("*.safetensors"):
         old.unlink()
     (run_dir / "metrics.jsonl").unlink(missing_ok=True)
     trainer = run_training(config, choose_stages(None, config.stages), run_dir, None)

@@ -50,7 +50,10 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
         except InterruptedRunError as stop:
             _leave(str(stop), 130, stop)
         except KeyboardInterrupt as stop:
-            _leave("interrupted before there was anything to save", 130, stop)
+            _leave("interrupted; checkpoints are as they were last saved", 130, stop)
+        except MemoryError as error:
+            remedy = "lower replay.capacity, or set replay.memory_cap_mb"
+            _leave(f"error: out of host memory ({error}); {remedy}", 1, error)
         except EXPECTED as error:
             _leave(f"error: {' '.join(str(error).split())}", 1, error)
 

@@ -15,6 +15,7 @@ from onegraph.trainer.cli.console import results, table
 from onegraph.trainer.cli.errors import reported
 from onegraph.trainer.cli.train import ConfigOption, SetOption, read_config
 from onegraph.trainer.config import Config
+from onegraph.trainer.envs.base import reset_program, walk_program
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.program import DqnPrograms
@@ -27,7 +28,12 @@ app = typer.Typer(
 )
 
 ProgramOption = Annotated[
-    str, typer.Option("--program", help="learn, collect, or all for both.", show_default=True)
+    str,
+    typer.Option(
+        "--program",
+        help="learn, collect, reset, evaluate, baseline; all: learn and collect.",
+        show_default=True,
+    ),
 ]
 
 
@@ -42,9 +48,11 @@ def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
     )
     programs = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
     found = {p.name: apply(p, stages, programs) for p in (programs.learn(), programs.collect())}
+    found["reset"] = reset_program(environment)
     if market is not None:
         lane = market.environment.over(market.windows.validation, "validation")
         found["evaluate"] = programs.evaluate(lane)
+        found["baseline"] = walk_program(lane)
     return found
 
 
@@ -137,7 +145,7 @@ def audit(
 ) -> None:
     """List every kernel, the module it comes from, and where it is launched from."""
     found = audit_rows(programs_at(read_config(config, overrides, None), parse_stages(stages)))
-    rows = table(None, "kernel", "module", "launched from", left=2)
+    rows = table(None, "kernel", "module", "launched from", left=3)
     for row in found:
         rows.add_row(*row)
     results().print(rows)

@@ -20,6 +20,7 @@ from onegraph.trainer.config import (
     Config,
     config_reference,
     load_config,
+    override_config,
     parse_override,
     shipped_configs,
 )
@@ -61,10 +62,14 @@ DeviceOption = Annotated[
 
 def read_config(name: str | None, overrides: list[str] | None, device: str | None) -> Config:
     """The config from a file and the command line."""
+    return load_config(name, _given(overrides, device))
+
+
+def _given(overrides: list[str] | None, device: str | None) -> dict[str, object]:
     values: dict[str, object] = dict(parse_override(text) for text in overrides or ())
     if device is not None:
         values["device"] = device
-    return load_config(name, values)
+    return values
 
 
 def train(
@@ -89,7 +94,7 @@ def train(
             )
         checkpoint = load_checkpoint(resume)
         settings = resumed_config(checkpoint, overrides, device)
-        folder = run_dir or checkpoint.path.parent.parent
+        folder = run_dir or run_folder_of(checkpoint, Path(settings.run_dir))
     else:
         checkpoint = None
         settings = read_config(config, overrides, device)
@@ -102,21 +107,20 @@ def resumed_config(
     checkpoint: Checkpoint, overrides: list[str] | None, device: str | None
 ) -> Config:
     """The checkpoint's config with what the command line changes."""
-    import json
+    return override_config(checkpoint.config, _given(overrides, device), str(checkpoint.path))
 
-    from onegraph.trainer.config import config_from_json, config_to_json
 
-    values = json.loads(config_to_json(checkpoint.config))
-    given = dict(parse_override(text) for text in overrides or ())
-    if device is not None:
-        given["device"] = device
-    for dotted, value in given.items():
-        section = values
-        *sections, name = dotted.split(".")
-        for part in sections:
-            section = section.setdefault(part, {})
-        section[name] = value
-    return config_from_json(json.dumps(values), str(checkpoint.path))
+def run_folder_of(checkpoint: Checkpoint, otherwise: Path) -> Path:
+    """The folder of the run that wrote a checkpoint, or, for a file moved elsewhere, another.
+
+    Raises:
+        TrainerError: that other folder holds a run.
+    """
+    parent = checkpoint.path.parent if checkpoint.path.parent.name else Path.cwd()
+    if parent.name == "checkpoints":
+        return parent.parent
+    refuse_used_folder(otherwise)
+    return otherwise
 
 
 def refuse_used_folder(folder: Path) -> None:
@@ -125,10 +129,17 @@ def refuse_used_folder(folder: Path) -> None:
     Raises:
         TrainerError: the folder holds a run.
     """
-    if (folder / "checkpoints" / "last.safetensors").exists():
+    last = folder / "checkpoints" / "last.safetensors"
+    if last.exists() or (folder / "checkpoints" / "best.safetensors").exists():
+        how = folder if last.exists() else folder / "checkpoints" / "best.safetensors"
         raise TrainerError(
-            f"{folder} holds a run already; go on with it (--resume {folder}), or name another"
+            f"{folder} holds a run already; go on with it (--resume {how}), or name another"
             " folder (--run-dir)"
+        )
+    if (folder / "metrics.jsonl").exists():
+        raise TrainerError(
+            f"{folder} holds the metrics of another run; remove them, or name another folder"
+            " (--run-dir)"
         )
 
 

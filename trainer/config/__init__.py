@@ -8,7 +8,13 @@ another are each refused with one line that names the place, the field, the valu
 
 from .dump import config_to_json, config_to_toml
 from .errors import ConfigError
-from .load import config_from_json, load_config, parse_override, shipped_configs
+from .load import (
+    config_from_json,
+    load_config,
+    override_config,
+    parse_override,
+    shipped_configs,
+)
 from .reference import ConfigField, config_reference
 from .schema import (
     Config,
@@ -43,6 +49,7 @@ __all__ = [
     "config_to_json",
     "config_to_toml",
     "load_config",
+    "override_config",
     "parse_override",
     "shipped_configs",
 ]

@@ -34,10 +34,24 @@ def load_config(
     values = {} if path is None else _read_toml(path)
     for dotted, value in (overrides or {}).items():
         _insert(values, dotted, value)
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(first_problem(error, source, frozenset(overrides or ()))) from None
+    return _validated(values, source, overrides or {})
+
+
+def override_config(config: Config, overrides: Mapping[str, object], source: str) -> Config:
+    """A config with some of its fields changed.
+
+    Args:
+        config: stays as it is.
+        overrides: values by dotted field, as for `load_config`.
+        source: names `config` in errors.
+
+    Raises:
+        ConfigError: with one line, if a value cannot be used.
+    """
+    values = config.model_dump()
+    for dotted, value in overrides.items():
+        _insert(values, dotted, value)
+    return _validated(values, source, overrides)
 
 
 def parse_override(text: str) -> tuple[str, object]:
@@ -71,6 +85,13 @@ def config_from_json(text: str, source: str) -> Config:
         return Config.model_validate_json(text)
     except ValidationError as error:
         raise ConfigError(first_problem(error, source, frozenset())) from None
+
+
+def _validated(values: dict[str, Any], source: str, overrides: Mapping[str, object]) -> Config:
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(first_problem(error, source, frozenset(overrides))) from None
 
 
 def _read_toml(path: str | Path) -> dict[str, Any]:

@@ -109,6 +109,14 @@ class MarketConfig(Section):
     adjust: bool = Field(
         default=True, description="scale prices by adjusted close / close where the data has both"
     )
+    timezone: str = Field(
+        "UTC",
+        min_length=1,
+        description="IANA name of the clock that stamps without an offset were read from",
+    )
+    bar_stamp: Literal["end", "start"] = Field(
+        "end", description="which end of its bar a time of day in the file marks"
+    )
     sizing: Literal["equity", "contracts"] = Field(
         "equity",
         description="what a position of 1 is: the whole equity, or one contract",

@@ -7,10 +7,10 @@ whose episode ended starts over, and its current observation is then of the new 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from onegraph.stages.program import Buffer, Op, Phase, StepProgram
+from onegraph.stages.program import Buffer, Launch, MatmulOp, Op, Phase, StepProgram
 from onegraph.trainer.network import padded_width
 
 
@@ -96,11 +96,21 @@ def common_buffers(names: LaneNames, lanes: int, width: int) -> tuple[Buffer, ..
     )
 
 
+def ungraphed(op: Op) -> Op:
+    """`op` from the module of what is launched outside graphs."""
+    return replace(op, module="ungraphed") if isinstance(op, (Launch, MatmulOp)) else op
+
+
 def reset_program(environment: Environment) -> StepProgram:
-    """A program of one step that starts an episode in every lane."""
-    return StepProgram(
-        f"reset_{environment.names.prefix}",
-        "epoch",
-        (Phase("reset", (environment.reset(),)),),
-        environment.buffers(),
-    ).pruned()
+    """A program of one step that starts an episode in every lane; ungraphed."""
+    return _outside(environment, f"reset_{environment.names.prefix}", "reset", environment.reset())
+
+
+def walk_program(environment: Environment) -> StepProgram:
+    """A program that steps the lanes by the actions that stand in their buffer; ungraphed."""
+    return _outside(environment, f"walk_{environment.names.prefix}", "env_step", environment.step())
+
+
+def _outside(environment: Environment, name: str, phase: str, op: Op) -> StepProgram:
+    phases = (Phase(phase, (ungraphed(op),)),)
+    return StepProgram(name, "epoch", phases, environment.buffers()).pruned()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment
@@ -39,7 +42,13 @@ def load_bars(config: Config) -> Bars:
     name, _, symbol = market.data.partition(":")
     if name == "sample" and not Path(market.data).exists():
         return load_sample(symbol or market.symbol or "AAPL", adjust=market.adjust)
-    return read_bars(market.data, market.symbol or None, adjust=market.adjust)
+    return read_bars(
+        market.data,
+        market.symbol or None,
+        timezone=market.timezone,
+        bar_stamp=market.bar_stamp,
+        adjust=market.adjust,
+    )
 
 
 def build_market(config: Config) -> MarketSetup:
@@ -48,8 +57,8 @@ def build_market(config: Config) -> MarketSetup:
     bars = load_bars(config)
     features = compute_features(bars)
     if market.train_end is not None and market.validation_end is not None:
-        end = _day_after(bars)
         middle, late = market.train_end.isoformat(), market.validation_end.isoformat()
+        end = max(_day_after(bars), (market.validation_end + dt.timedelta(days=1)).isoformat())
         windows = split(
             bars.time,
             ("1677-09-22", middle),
@@ -84,8 +93,6 @@ def build_market(config: Config) -> MarketSetup:
 
 
 def _day_after(bars: Bars) -> str:
-    import numpy as np
-
     last = np.datetime64(int(bars.time[-1]), "ns").astype("datetime64[D]")
     return str(last + np.timedelta64(1, "D"))
 

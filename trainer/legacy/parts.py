@@ -54,6 +54,10 @@ class LegacyReplay:
         self._made: PrioritizedHostReplay | None = None
         self._over: NDArray[Any] | None = None
 
+    def forget(self) -> None:
+        """Read the arrays anew at the next use: a restored state stands in them."""
+        self._made = None
+
     def over(self, arrays: HostArrays) -> PrioritizedHostReplay:
         """The replay over these arrays."""
         if self._made is None or self._over is not arrays["replay_leaves"]:

@@ -1,0 +1,79 @@
+"""The shipped proofs, learned to their exact values, as tests over a fixture ``open_device``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from trainer.setups import OpenDevice, fill, make
+
+from onegraph.kernels.common.layout import Flag
+from onegraph.trainer.config import Config, load_config
+from onegraph.trainer.envs.tabular import TabularEnvironment
+from onegraph.trainer.loop import q_table
+from onegraph.trainer.trainer import Trainer
+
+#: The shipped runs take five times as many steps; their schedules are shortened with them.
+STEPS = 2_000
+SHORTER: dict[str, object] = {
+    "learn.lr.steps": STEPS,
+    "replay.beta_steps": STEPS,
+    "loop.total_env_steps": 1_000 + 8 * STEPS,
+}
+
+
+def learned(
+    open_device: OpenDevice,
+    config: Config,
+    stages: str,
+    after_collect: Callable[[Trainer], None] = lambda _: None,
+) -> np.ndarray:
+    """The action values [S, A] after `STEPS` learning steps."""
+    trainer = fill(make(open_device(), config, stages))
+    after_collect(trainer)
+    for _ in range(STEPS):
+        trainer.learn()
+        trainer.collect()
+        after_collect(trainer)
+    assert isinstance(trainer.environment, TabularEnvironment)
+    values = q_table(trainer, trainer.environment)
+    trainer.close()
+    return values
+
+
+@pytest.mark.slow
+class ProofContract:
+    @pytest.mark.parametrize("stages", ["0", "all"])
+    def test_the_chain_is_learned_to_its_exact_values(
+        self, open_device: OpenDevice, stages: str
+    ) -> None:
+        q = learned(open_device, load_config("chain", SHORTER), stages)
+        np.testing.assert_allclose(q[:, 1], [0.6561, 0.729, 0.81, 0.9, 1], rtol=0, atol=1e-3)
+        # Left is one step back: gamma times the value there, where state 0 stays where it is.
+        left = [0.9 * 0.6561, 0.9 * 0.6561, 0.9 * 0.729, 0.9 * 0.81, 0.9 * 0.9]
+        np.testing.assert_allclose(q[:, 0], left, rtol=0, atol=1e-3)
+
+    @pytest.mark.parametrize("stages", ["0", "all"])
+    def test_truncation_is_not_termination(self, open_device: OpenDevice, stages: str) -> None:
+        q = learned(open_device, load_config("truncation-probe", SHORTER), stages)
+        assert np.abs(q - 100).max() <= 0.1
+
+    @pytest.mark.parametrize(("n_step", "value"), [(1, 9.17), (3, 8.34)])
+    def test_the_probe_tells_a_learner_that_takes_truncation_for_termination(
+        self, open_device: OpenDevice, n_step: int, value: float
+    ) -> None:
+        """With Q the one value of all ten positions of an episode, one step gives
+        Q = 1 + .9 gamma Q; three give Q = (1 + (1 + g) + 8 (1 + g + g^2)) / 10 + .7 g^3 Q.
+        """
+        config = load_config("truncation-probe", SHORTER | {"replay.n_step": n_step})
+        q = learned(open_device, config, "all", after_collect=truncation_as_termination)
+        # The share of terminal rows varies from batch to batch, and Q with it.
+        np.testing.assert_allclose(q, value, rtol=0.15)
+
+
+def truncation_as_termination(trainer: Trainer) -> None:
+    """Make the mistake that the probe is there to find."""
+    flags = trainer.workspace.read("replay_flags")
+    flags[flags == Flag.TRUNCATED] = Flag.TERMINATED
+    trainer.workspace.write("replay_flags", flags)

@@ -1,0 +1,141 @@
+"""Small runs that the trainer's tests share, and what of them is compared."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onegraph.kernels.device import Device
+from onegraph.stages.flags import parse_stages
+from onegraph.trainer.config import Config, load_config
+from onegraph.trainer.envs.base import Environment
+from onegraph.trainer.envs.build import MarketSetup, build_environment, build_market
+from onegraph.trainer.envs.tabular import TabularEnvironment
+from onegraph.trainer.trainer import Trainer
+
+OpenDevice = Callable[[], Device]
+
+#: 75 slots of 4 lanes: the ring is no power of two, and wraps around within 50 steps.
+SMALL: dict[str, object] = {
+    "env.lanes": 4,
+    "replay.capacity": 300,
+    "learn.batch_size": 32,
+    "network.hidden": [16],
+    "loop.start_steps": 160,
+    "loop.epoch_steps": 50,
+    "loop.timed_steps": 5,
+    "loop.total_env_steps": 160 + 4 * 199,
+}
+
+#: Acts on the network's values, so that a wrong bit in them changes what is collected.
+CHAIN = SMALL | {
+    "learn.lr.start": 1e-2,  # fast enough for the target network to choose otherwise
+    "learn.tau.start": 0.01,
+    "learn.max_grad_norm": 0.05,  # low enough to clip in some steps and not in others
+    "replay.n_step": 3,
+    "learn.epsilon.kind": "linear",
+    "learn.epsilon.steps": 200,
+    "learn.epsilon.end": 0.1,
+}
+
+
+def chain(**changes: object) -> Config:
+    """The shipped chain, small. Dots in field names are written as two underscores."""
+    return load_config("chain", CHAIN | _dotted(changes))
+
+
+def short(**changes: object) -> Config:
+    """The chain, smaller: the ring of 25 slots is filled to 16, and wraps around in 16 steps."""
+    fewer = {"replay.capacity": 100, "loop.start_steps": 64, "loop.epoch_steps": 16}
+    return load_config("chain", CHAIN | fewer | _dotted(changes))
+
+
+def market(**changes: object) -> Config:
+    """The shipped demo, small."""
+    return load_config("demo", SMALL | _dotted(changes))
+
+
+def _dotted(changes: dict[str, object]) -> dict[str, object]:
+    return {name.replace("__", "."): value for name, value in changes.items()}
+
+
+def tabular(config: Config) -> TabularEnvironment:
+    """The tabular environment of a config."""
+    environment, _ = build_environment(config)
+    assert isinstance(environment, TabularEnvironment)
+    return environment
+
+
+@functools.cache
+def market_setup(config: Config) -> MarketSetup:
+    """The bars are read once for all tests that use the same config."""
+    return build_market(config)
+
+
+def make(
+    device: Device,
+    config: Config,
+    stages: str | frozenset[int] = "all",
+    environment: Environment | None = None,
+) -> Trainer:
+    """A trainer; a market's bars come from a cache."""
+    chosen = parse_stages(stages) if isinstance(stages, str) else stages
+    setup = None
+    if environment is None and config.env.kind == "market":
+        setup = market_setup(config)
+        environment = setup.environment
+    trainer = Trainer(config, device, chosen, environment=environment)
+    if setup is not None:
+        trainer.market = setup
+    return trainer
+
+
+def fill(trainer: Trainer) -> Trainer:
+    """Collect until learning may start."""
+    while trainer.rows < trainer.config.loop.start_steps:
+        trainer.collect()
+    return trainer
+
+
+def steps(trainer: Trainer, count: int) -> Trainer:
+    """`count` learning steps with a collecting step after each."""
+    for _ in range(count):
+        trainer.learn()
+        trainer.collect()
+    return trainer
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What a run did: the indices of each step, and what it ended with, as bytes by name."""
+
+    indices: tuple[bytes, ...]
+    end: dict[str, bytes]
+
+
+def end_of(trainer: Trainer) -> dict[str, bytes]:
+    """Everything that must not depend on the stages, by name."""
+    found = {name: values.tobytes() for name, values in trainer.state().items()}
+    found["history by step"] = b"".join(
+        values.tobytes() for values in trainer.history(trainer.config.loop.epoch_steps).values()
+    )
+    record = trainer.latest()
+    found["record"] = b"" if record is None else record.values.tobytes()
+    # Uniform replay on the host keeps no inner nodes.
+    if trainer.config.replay.alpha > 0.0 or 1 in trainer.stages:
+        found["replay_nodes"] = trainer.workspace.read("replay_nodes").tobytes()
+    return found
+
+
+def trajectory(trainer: Trainer, count: int = 50) -> Trajectory:
+    """Fill the replay, take `count` steps, and close the trainer."""
+    fill(trainer)
+    indices = []
+    for _ in range(count):
+        trainer.learn()
+        indices.append(trainer.indices().tobytes())
+        trainer.collect()
+    end = end_of(trainer)
+    trainer.close()
+    return Trajectory(tuple(indices), end)
