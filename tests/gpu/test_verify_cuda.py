@@ -6,7 +6,7 @@ import json
 from functools import partial
 
 import pytest
-from planted import PLANTS, own_loop
+from planted_stages import PLANTS, own_loop
 
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.device.cupti_counts import CuptiCounter, CuptiUnavailableError

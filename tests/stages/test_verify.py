@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import toy
-from planted import PLANTS, own_loop
+from planted_stages import PLANTS, own_loop
 from rich.console import Console
 from traced_device import FakeCupti, TracedDevice
 

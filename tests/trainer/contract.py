@@ -172,7 +172,7 @@ class EquivalenceContract:
 
     def test_stage_0_reads_back_and_uploads_in_each_step(self, open_device: OpenDevice) -> None:
         """What the later stages are measured against is really there."""
-        trainer = make(open_device(), chain(), "0")
+        trainer = make(open_device(), chain(network__dueling=False), "0")
         steps(fill(trainer), 1)
         calls = trainer.learn().by_kind()
         assert calls["dtoh"] == 4  # loss statistics, norm, skip flag, TD errors
@@ -298,9 +298,12 @@ class GradientContract:
 
 
 def captures(device: Device) -> int:
-    """Captures, ops captured and instantiations so far on the device."""
+    """Captures, ops captured and instantiations so far on the device.
+
+    Not modules: whoever launches a kernel for the first time loads it, an evaluation too.
+    """
     totals = device.ledger.totals
-    return sum(n for (_, _, kind), n in totals.items() if kind in REBUILDING)
+    return sum(n for (_, _, kind), n in totals.items() if kind in REBUILDING[:3])
 
 
 class ScheduleContract:
