@@ -45,8 +45,8 @@ help:
 	@echo "make browser    install Debian's chromium (as root), for the tests that open the report"
 	@echo "make gpu-test   the tests that need a GPU; fails without one"
 	@echo "make gpu-sanitize  a few of them under compute-sanitizer's tools"
-	@echo "make gpu-bench  the benchmarks that need a GPU"
-	@echo "make bench      the benchmarks that do not"
+	@echo "make gpu-bench  time the stages, and other libraries, on a GPU"
+	@echo "make bench      time the stages on the CPU"
 	@echo "make soak       the tests that are too slow for CI"
 	@echo "make clean      remove the environment, caches and build outputs"
 
@@ -80,11 +80,16 @@ gpu-test: $(DEV)
 gpu-sanitize: $(DEV)
 	@$(PY) -P tests/sanitize.py $(TOOL) $(ARGS)
 
+# Columns of pytest-benchmark's tables, which list every benchmark.
+BENCH := --benchmark-columns=median,iqr,rounds,iterations
+
+# The stages beside the peers that are installed (PyTorch, JAX), at every size; then the phases.
 gpu-bench: $(DEV)
-	@ONEGRAPH_REQUIRE_GPU=1 $(PYTEST) -m gpu tests/bench $(ARGS)
+	@ONEGRAPH_REQUIRE_GPU=1 $(PYTEST) -m gpu tests/bench $(BENCH) $(ARGS)
+	@$(ONEGRAPH) bench --device cuda --size M --phases
 
 bench: $(DEV)
-	@$(PYTEST) -m "not gpu" tests/bench $(ARGS)
+	@$(PYTEST) -m "not gpu" tests/bench $(BENCH) $(ARGS)
 
 soak: $(DEV)
 	@$(PYTEST) -m soak tests $(ARGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from onegraph.trainer.cli import demo, report, stages, train, verify
+from onegraph.trainer.cli import bench, demo, report, stages, train, verify
 from onegraph.trainer.cli.errors import reported
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 app.command("train", epilog=train.FIELDS_EPILOG)(reported(train.train))
 app.command("evaluate")(reported(train.evaluate))
 app.command("demo")(reported(demo.demo))
+app.command("bench")(reported(bench.run_bench))
 app.command("config")(reported(train.show_config))
 app.command("verify")(reported(verify.verify_stages))
 app.command("report")(reported(report.report))

@@ -10,6 +10,7 @@ from typing import ParamSpec
 import typer
 
 from onegraph.kernels.device import DeviceError, DeviceUnavailableError
+from onegraph.stages.bench import BenchError
 from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import StageSetError
 from onegraph.trainer.checkpoint import CheckpointError
@@ -25,6 +26,7 @@ P = ParamSpec("P")
 
 #: Errors whose message is all that the user needs.
 EXPECTED = (
+    BenchError,
     CheckpointError,
     ConfigError,
     DeviceError,

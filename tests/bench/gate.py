@@ -1,0 +1,140 @@
+"""The gate before any comparison: a peer takes our steps, from one start, on one list of rows.
+
+Measured on float32 over many seeds: where no discrete choice is near its edge, 100 steps part ours
+and a peer by 3e-8 to 4e-7 of the parameters' norm, and by up to 2e-6 of the losses'. Two things can
+part two right implementations further, and neither is a difference of the operations:
+
+- a ReLU whose input is zero within rounding (7e-8, in the case that was traced) is on for one side
+  only. If the unit was silent before, Adam turns its first gradient, however small, into a step of
+  the size of the learning rate. Over 100 steps at batch 128 and MLP 120-84 some 3 million inputs
+  pass a ReLU: at S and M about half of 20 runs ended 1e-5 to 2e-3 apart, the others 4e-8 to 6e-7.
+- with the priority's eps at 1e-6 a row of tiny TD error gets a leaf that magnifies the rounding of
+  that error, and the batch's weights are divided by the weight of its smallest leaf.
+
+So the 100 steps are taken at `GATE`: few units, eps 0.01, and a clip that binds on about half of
+them; the rows repeat, so that written priorities are read again. At the timed sizes it is
+`STEPS_AT_SIZE` steps, with eps 0.01 too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from injected import InjectedRun
+from numpy.typing import NDArray
+from peers import Peer, PeerSpec, open_peer
+from peers.problem import InitialState, named_parameters, problem
+
+from onegraph.kernels.device import Device
+from onegraph.trainer.bench import BenchSubject, named_size
+
+#: The bound on the relative difference, in the 2-norm, of losses and of parameters.
+BOUND = 1e-5
+
+STEPS = 100
+STEPS_AT_SIZE = 10
+
+GATE: Mapping[str, object] = {
+    "states": 6,
+    "network.hidden": [24, 16],
+    "learn.batch_size": 32,
+    "learn.max_grad_norm": 0.1,
+    "replay.capacity": 1024,
+    "replay.eps": 0.01,
+}
+AT_SIZE: Mapping[str, object] = {"replay.eps": 0.01}
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What some steps did: the loss of each, and the parameters and priorities after the last."""
+
+    losses: NDArray[np.float64]
+    parameters: NDArray[np.float32]
+    priorities: NDArray[np.float32]
+    clipped: int = 0
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Relative differences in the 2-norm."""
+
+    losses: float
+    parameters: float
+    priorities: float
+
+    @property
+    def worst(self) -> float:
+        return max(self.losses, self.parameters, self.priorities)
+
+
+def gate_subject() -> BenchSubject:
+    """The step at the size of the gate's 100 steps."""
+    return BenchSubject(named_size("S"), GATE)
+
+
+def rows(subject: BenchSubject, steps: int) -> NDArray[np.int32]:
+    """The rows of each step [steps, B], drawn uniformly: they repeat."""
+    shapes = subject.shapes
+    rng = np.random.default_rng(subject.config.seed)
+    return rng.integers(0, shapes.capacity, (steps, shapes.batch)).astype(np.int32)
+
+
+def ours(subject: BenchSubject, device: Device, steps: int) -> Trajectory:
+    """Our steps, every stage on."""
+    run = InjectedRun(subject, device)
+    try:
+        losses, clipped = [], 0
+        for indices in rows(subject, steps):
+            run.step(indices)
+            losses.append(float(run.read("stats")[0]))
+            clipped += float(run.read("clip")[1]) < 1.0
+        named = named_parameters(subject.network, run.read("theta"))
+        return Trajectory(np.array(losses), _flat(named), run.read("replay_leaves"), clipped)
+    finally:
+        run.close()
+
+
+def theirs(peer: Peer, subject: BenchSubject, steps: int) -> Trajectory:
+    """A peer's steps on the same rows."""
+    losses = []
+    for indices in rows(subject, steps):
+        peer.step(indices)
+        losses.append(peer.loss())
+    return Trajectory(np.array(losses), _flat(peer.parameters()), peer.priorities())
+
+
+def agreement(
+    name: str, spec: PeerSpec, initial: InitialState, subject: BenchSubject, reference: Trajectory
+) -> Agreement:
+    """How far the peer `name` ends from `reference`.
+
+    Raises:
+        PeerUnavailableError: the peer can't run here.
+    """
+    peer = open_peer(name, spec, initial)
+    try:
+        found = theirs(peer, subject, len(reference.losses))
+    finally:
+        peer.close()
+    return Agreement(
+        _relative(found.losses, reference.losses),
+        _relative(found.parameters, reference.parameters),
+        _relative(found.priorities, reference.priorities),
+    )
+
+
+def start(subject: BenchSubject, device: Device) -> tuple[PeerSpec, InitialState]:
+    """Where the peers start, on the kind of device that ours run on."""
+    return problem(subject, device.kind)
+
+
+def _flat(named: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+    return np.concatenate([values.ravel() for values in named.values()])
+
+
+def _relative(found: NDArray[np.floating], reference: NDArray[np.floating]) -> float:
+    difference = np.linalg.norm(np.asarray(found, np.float64) - reference)
+    return float(difference / np.linalg.norm(np.asarray(reference, np.float64)))

@@ -1,0 +1,288 @@
+"""The learning step as a subject of benchmarks: at named sizes, over a full replay.
+
+The replay is full of random transitions with random priorities, as it is in a long run. The target
+update, the importance exponent and the learning rate are held constant, so that a peer has no
+schedule to compute; our step computes its schedules all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onegraph.kernels.common.layout import COUNTERS, Flag
+from onegraph.kernels.common.layout import Counter as Slot
+from onegraph.kernels.device.base import Device
+from onegraph.kernels.device.ledger import StepCounts
+from onegraph.kernels.replay import tree
+from onegraph.stages.budget import Budget
+from onegraph.stages.program import Parts, StepProgram
+from onegraph.stages.registry import STAGES, StageSet, apply, budget
+from onegraph.stages.runner import Runner
+from onegraph.stages.stage import Stage
+from onegraph.stages.workspace import Workspace
+from onegraph.trainer.config import Config, load_config
+from onegraph.trainer.envs.tabular import TabularEnvironment, chain
+from onegraph.trainer.network import QNetwork
+from onegraph.trainer.program import DqnPrograms
+from onegraph.trainer.shapes import Shapes
+from onegraph.trainer.trainer import MIRRORS, TrainerError
+
+#: The phases that the replay alone has: drawing, counting (which moves the random stream on, so
+#: that each step draws other rows), and writing priorities back.
+REPLAY_PHASES = ("per_sample", "counters", "per_priority")
+
+#: The share of the replay's rows at which an episode ends.
+EPISODE_ENDS = 0.01
+
+#: Fields that a benchmark takes from elsewhere, so that overriding them would do nothing.
+_ELSEWHERE = {
+    "device": "--device",
+    "stages": "--stages",
+    "env.kind": "nothing: it steps no environment",
+}
+
+_COMMON: Mapping[str, object] = {
+    "env.kind": "chain",
+    "env.lanes": 16,
+    "learn.tau.kind": "constant",
+    "learn.tau.start": 0.005,
+    "learn.lr.kind": "constant",
+    "replay.beta_start": 0.4,
+    "replay.beta_end": 0.4,
+    "loop.timed_steps": 8,
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size of the learning step, by name.
+
+    Attributes:
+        states: width of a state.
+        fields: config fields that make it.
+        replay_only: only draw and write back, with given TD errors.
+    """
+
+    name: str
+    states: int
+    fields: Mapping[str, object]
+    replay_only: bool = False
+
+
+def _size(
+    name: str,
+    states: int,
+    hidden: Sequence[int],
+    batch: int,
+    capacity: int,
+    *,
+    replay_only: bool = False,
+) -> Size:
+    fields = {
+        **_COMMON,
+        "network.hidden": list(hidden),
+        "learn.batch_size": batch,
+        "loop.start_steps": batch,
+        "replay.capacity": capacity,
+    }
+    return Size(name, states, fields, replay_only)
+
+
+SIZES: dict[str, Size] = {
+    size.name: size
+    for size in (
+        _size("S", 4, (120, 84), 128, 10_000),
+        _size("M", 64, (256, 256), 64, 2**20),
+        _size("L", 64, (1024, 1024), 2048, 2**20),
+        _size("REPLAY", 4, (8,), 65_536, 2**20, replay_only=True),
+        _size("REPLAY-10M", 4, (8,), 65_536, 10_000_000, replay_only=True),
+    )
+}
+
+
+def named_size(name: str) -> Size:
+    """The size of that name, in any case.
+
+    Raises:
+        TrainerError: there is none.
+    """
+    if (size := SIZES.get(name.upper())) is None:
+        raise TrainerError(f"size {name!r} is unknown; choose from {', '.join(SIZES)}")
+    return size
+
+
+@dataclass(frozen=True)
+class BenchSubject:
+    """The learning step at a size.
+
+    Attributes:
+        overrides: config fields in the place of the size's; ``states`` is the width of a state.
+        parts: what the stages ask instead of the trainer's programs.
+    """
+
+    size: Size
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    parts: Callable[[DqnPrograms], Parts] = lambda programs: programs
+
+    @property
+    def known(self) -> Sequence[Stage]:
+        return STAGES
+
+    @property
+    def name(self) -> str:
+        shapes, hidden = self.shapes, "-".join(map(str, self.config.network.hidden))
+        what = "replay alone" if self.size.replay_only else f"MLP {hidden}"
+        return (
+            f"{self.size.name}: states {shapes.width}, {what}, batch {shapes.batch:,},"
+            f" capacity {shapes.capacity:,}"
+        )
+
+    @cached_property
+    def states(self) -> int:
+        """Width of a state.
+
+        Raises:
+            TrainerError: it is no whole number of at least 2.
+        """
+        states = self.overrides.get("states", self.size.states)
+        if not isinstance(states, int) or isinstance(states, bool) or states < 2:
+            raise TrainerError(f"states = {states!r} is no width; use a whole number from 2 on")
+        return states
+
+    @cached_property
+    def config(self) -> Config:
+        """The size's config, with the overrides.
+
+        Raises:
+            ConfigError: an override does not fit.
+            TrainerError: an override would do nothing.
+        """
+        for name in self.overrides:
+            if name in _ELSEWHERE:
+                raise TrainerError(
+                    f"{name} = {self.overrides[name]!r} has no meaning here: a benchmark takes it"
+                    f" from {_ELSEWHERE[name]}; leave it out"
+                )
+        fields = {k: v for k, v in self.overrides.items() if k != "states"}
+        if isinstance(batch := fields.get("learn.batch_size"), int):
+            fields.setdefault("loop.start_steps", batch)
+        return load_config(None, {**self.size.fields, **fields})
+
+    @cached_property
+    def environment(self) -> TabularEnvironment:
+        """Lanes whose observations have the size's width; they are never stepped."""
+        return chain(self.config.env.lanes, self.config.seed, length=self.states)
+
+    @cached_property
+    def network(self) -> QNetwork:
+        """The Q network of the size."""
+        env, config = self.environment, self.config.network
+        return QNetwork(env.observation_width, config.hidden, env.actions, config.dueling)
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The sizes of every buffer."""
+        return Shapes(self.config, self.network, self.config.replay.capacity)
+
+    @cached_property
+    def content(self) -> dict[str, NDArray[Any]]:
+        """The full replay by buffer name: transitions and priorities drawn at random, once."""
+        shapes, rng = self.shapes, np.random.default_rng(self.config.seed)
+        n, width = shapes.capacity, shapes.width
+
+        def states() -> NDArray[np.float32]:
+            rows = np.zeros((n, shapes.padded), np.float32)
+            rows[:, :width] = rng.standard_normal((n, width), np.float32)
+            return rows
+
+        leaves = rng.random(n, np.float32) + np.float32(0.01)
+        nodes = np.zeros(shapes.nodes)
+        tree.rebuild(leaves, nodes)
+        counters = np.zeros(COUNTERS, np.int64)
+        counters[Slot.FILLED] = n
+        ends = rng.random(n, np.float32) < EPISODE_ENDS
+        return {
+            "replay_state": states(),
+            "replay_next_state": states(),
+            "replay_action": rng.integers(0, self.network.actions, n).astype(np.int32),
+            "replay_reward": rng.standard_normal(n, np.float32),
+            "replay_flags": np.where(ends, np.uint8(Flag.TERMINATED), np.uint8(0)),
+            "replay_generation": np.ones(n, np.uint32),
+            "replay_leaves": leaves,
+            "replay_nodes": nodes,
+            "replay_max_leaf": leaves.max(keepdims=True),
+            "counters": counters,
+        }
+
+    def program(self, programs: DqnPrograms) -> StepProgram:
+        """Stage 0's form of what is timed."""
+        learn = programs.learn()
+        if not self.size.replay_only:
+            return learn
+        batch, seed = self.shapes.batch, self.config.seed
+
+        def errors() -> NDArray[np.float32]:
+            return np.random.default_rng(seed + 1).standard_normal(batch, np.float32)
+
+        return replace(
+            learn,
+            phases=tuple(p for p in learn.phases if p.name in REPLAY_PHASES),
+            buffers=tuple(
+                replace(b, initial=errors) if b.name == "td" else b for b in learn.buffers
+            ),
+        ).pruned()
+
+    def at(self, stages: StageSet, device: Device) -> BenchRun:
+        return BenchRun(self, stages, device)
+
+
+class BenchRun:
+    """A learning step over a full replay, and nothing that collects."""
+
+    def __init__(self, subject: BenchSubject, stages: StageSet, device: Device) -> None:
+        programs = DqnPrograms(subject.shapes, subject.environment)
+        legacy = subject.program(programs)
+        self.subject, self.program = subject, apply(legacy, stages, subject.parts(programs))
+        self.workspace = Workspace(device)
+        self._budget = budget(legacy, stages)
+        try:
+            self.workspace.ensure(self.program.buffers)
+            for name, values in subject.content.items():
+                self._fill(name, values)
+        except BaseException:
+            self.workspace.close()
+            raise
+        timed = max(subject.config.loop.timed_steps, 1)
+        self._learn = Runner(self.program, self.workspace, timed_sets=timed)
+
+    def _fill(self, name: str, values: NDArray[Any]) -> None:
+        """Write `values` wherever the program has them: on the device, on the host, or on both."""
+        for place in (name, MIRRORS.get(name, name)):
+            if place in self.workspace.buffers:
+                self.workspace.write(place, values)
+
+    @property
+    def runners(self) -> Mapping[str, Runner]:
+        return {"learn": self._learn}
+
+    @property
+    def budgets(self) -> Mapping[str, Budget]:
+        return {"learn": self._budget}
+
+    def step(self, *, timed: bool = False) -> Mapping[str, StepCounts]:
+        return {"learn": self._learn.step(timed=timed)}
+
+    def choices(self) -> NDArray[np.int32]:
+        return self.workspace.read("index")
+
+    def parameters(self) -> NDArray[np.float32]:
+        return self.workspace.read("replay_leaves" if self.subject.size.replay_only else "theta")
+
+    def close(self) -> None:
+        self.workspace.close()

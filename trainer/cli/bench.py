@@ -1,0 +1,238 @@
+"""``onegraph bench``: the learning step's time at each stage, side by side, and its peers'."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Literal, cast
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from onegraph.kernels.device import Device, open_device
+from onegraph.stages.bench import (
+    BenchResult,
+    Candidate,
+    PhaseProfile,
+    Spread,
+    bench,
+    profile_phases,
+)
+from onegraph.stages.flags import parse_stages
+from onegraph.stages.registry import ALL, STAGES, StageSet
+from onegraph.trainer.bench import SIZES, BenchSubject, named_size
+from onegraph.trainer.cli.console import notes, results, table
+from onegraph.trainer.cli.train import DeviceOption, SetOption
+from onegraph.trainer.config import parse_override
+from onegraph.trainer.trainer import TrainerError
+
+#: Where a checkout keeps the peers; they are no part of the package, which knows no framework.
+PEERS = Path(__file__).resolve().parents[2] / "tests" / "bench" / "peers" / "__init__.py"
+
+Kind = Annotated[
+    list[str] | None,
+    typer.Option("--size", help=f"{', '.join(SIZES)}; may be repeated. Default: S."),
+]
+
+
+def run_bench(
+    size: Kind = None,
+    stages: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stages",
+            help="A set of stages to time; may be repeated, the first is what ratios are to."
+            " Default: 0, 0 to 1, … 0 to 6.",
+        ),
+    ] = None,
+    device: DeviceOption = "auto",
+    rounds: Annotated[int, typer.Option("--rounds", help="Samples of each.", min=1)] = 20,
+    peers: Annotated[
+        bool,
+        typer.Option("--peers/--no-peers", help="Time the step in other libraries too."),
+    ] = False,
+    phases: Annotated[
+        bool,
+        typer.Option("--phases", help="Profile the phases with every stage on instead."),
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write every sample to this file.")
+    ] = None,
+    overrides: SetOption = None,
+) -> None:
+    """Time the learning step at sets of stages, interleaved in rounds, over a full replay.
+
+    The sizes' fields can be overridden with --set; states=N sets the width of a state.
+    """
+    if json_file is not None and not json_file.resolve().parent.is_dir():
+        raise TrainerError(f"--json {json_file}: there is no such folder; make it first")
+    given = dict(parse_override(text) for text in overrides or ())
+    subjects = [BenchSubject(named_size(name), given) for name in size or ["S"]]
+    for subject in subjects:  # what is wrong is said before anything is measured
+        _ = subject.shapes
+    sets = [parse_stages(text) for text in stages] if stages else cumulative_sets()
+    opened = open_named(device or "auto")
+    found: dict[str, Any] = {"machine": machine(opened.name), "results": [], "phases": []}
+    for subject in subjects:
+        if phases:
+            profile = profile_at_all(subject, opened, rounds)
+            results().print(phase_table(subject.name, profile))
+            results().print(phase_words(profile))
+            found["phases"].append({"subject": subject.name, **profile.to_json()})
+        else:
+            result = measure(subject, sets, opened, rounds=rounds, peers=peers)
+            results().print(times_table(result))
+            for label, why in result.skipped.items():
+                notes().print(f"skipped: {label}: {why}")
+            found["results"].append(result.to_json())
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def open_named(kind: str) -> Device:
+    """The device of that kind.
+
+    Raises:
+        TrainerError: there is no such kind.
+        DeviceUnavailableError: it can't be had.
+    """
+    if kind not in ("auto", "cuda", "host"):
+        raise TrainerError(f"--device {kind!r}: choose auto, cuda or host")
+    return open_device(cast(Literal["auto", "cuda", "host"], kind))
+
+
+def cumulative_sets() -> list[StageSet]:
+    """Stage 0, 0 to 1, … up to all."""
+    return [frozenset(range(1, stage.number + 1)) for stage in STAGES]
+
+
+def machine(device: str) -> dict[str, str]:
+    """What the times were taken on."""
+    return {
+        "device": device,
+        "processor": platform.processor() or platform.machine(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def measure(
+    subject: BenchSubject, sets: list[StageSet], device: Device, *, rounds: int, peers: bool
+) -> BenchResult:
+    """The sets' times, and the peers' if asked for, in one interleaved run."""
+    if not peers:
+        return bench(subject, sets, device, rounds=rounds)
+    others: list[Any]
+    if subject.size.replay_only:
+        others, skipped = [], {"peers": "there is no peer of the replay alone"}
+    else:
+        others, skipped = load_peers().candidates(subject, device.kind)
+    candidates: list[Candidate] = list(others)
+    try:
+        return bench(subject, sets, device, rounds=rounds, peers=candidates, skipped=skipped)
+    finally:
+        for other in others:
+            other.close()
+
+
+def load_peers() -> ModuleType:
+    """The package of the peers.
+
+    Raises:
+        TrainerError: this is no checkout.
+    """
+    name = "onegraph_bench_peers"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = None
+    if PEERS.is_file():
+        spec = spec_from_file_location(name, PEERS, submodule_search_locations=[str(PEERS.parent)])
+    if spec is None or spec.loader is None:
+        raise TrainerError(
+            f"--peers: {PEERS} is not there; the peers come with the repository and not with the"
+            " package, so run this from a checkout, or leave --peers out"
+        )
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def profile_at_all(subject: BenchSubject, device: Device, rounds: int) -> PhaseProfile:
+    """The phases with every stage on."""
+    run = subject.at(ALL, device)
+    try:
+        return profile_phases(run, "learn", rounds=rounds)
+    finally:
+        run.close()
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _figures(value: Spread, digits: int) -> tuple[str, str]:
+    return f"{value.median:,.{digits}f}", f"{value.low:,.{digits}f}-{value.high:,.{digits}f}"
+
+
+def times_table(result: BenchResult) -> Table:
+    """A line a candidate: times, ratio to the first, nodes, device calls."""
+    rows = table(
+        f"{result.subject}; {result.device}; {result.rounds} rounds, 10th to 90th percentile",
+        "step",
+        "median us",
+        "spread",
+        "speed-up",
+        "spread",
+        "nodes",
+        "device calls",
+    )
+    base = result.entries[0]
+    for entry in result.entries:
+        speed_up = _figures(entry.speed_up(base), 2)
+        rows.add_row(
+            entry.label,
+            *_figures(entry.time, 1),
+            f"{speed_up[0]}x",
+            speed_up[1],
+            str(entry.nodes or ""),
+            calls_words(entry.calls),
+        )
+    return rows
+
+
+def calls_words(calls: Mapping[str, int]) -> str:
+    """Calls of a step in few words: the launches, and everything else together."""
+    if not calls:
+        return ""
+    launches = calls.get("launch", 0) + calls.get("matmul", 0)
+    graphs = calls.get("graph_launch", 0)
+    rest = sum(calls.values()) - launches - graphs
+    parts = {"launches": launches, "graph launches": graphs, "others": rest}
+    return ", ".join(f"{what} {n}" for what, n in parts.items() if n)
+
+
+def phase_table(title: str, profile: PhaseProfile) -> Table:
+    """A line a phase: its time, its nodes, and what those run."""
+    rows = table(title, "phase", "median us", "spread", "nodes", "of which")
+    for name, time in profile.phases_us.items():
+        ops = profile.ops[name]
+        kinds = ", ".join(f"{n} {op}" if n > 1 else op for op, n in Counter(ops).items())
+        rows.add_row(name, *_figures(time, 1), str(len(ops)), kinds)
+    return rows
+
+
+def phase_words(profile: PhaseProfile) -> str:
+    """The sum of the phases beside a plain step."""
+    nodes = sum(map(len, profile.ops.values()))
+    return (
+        f"{nodes} nodes; the phases sum to {profile.total_us:,.1f} us, events included; a plain"
+        f" step takes {profile.plain_us.median:,.1f} us by the host's clock"
+    )
