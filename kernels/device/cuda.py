@@ -524,11 +524,12 @@ class CudaDevice(Device):
     def _begin_capture(self, graph: Graph) -> None:
         # A collection in the middle could free a graph, a module or a buffer, which ends a capture.
         # Disabling it does not stop someone's gc.collect() (in a finaliser, say): what is frozen
-        # is not collected by that either. Who froze objects of their own keeps them frozen.
-        self._collecting, self._froze = gc.isenabled(), gc.get_freeze_count() == 0
+        # is not collected by that either. Objects that somebody else had frozen are thawed with
+        # the rest afterwards, which costs them a visit by later collections and nothing more;
+        # whether there are any can't be told (Python 3.12 starts with 375 of its own).
+        self._collecting = gc.isenabled()
         gc.disable()
-        if self._froze:
-            gc.freeze()
+        gc.freeze()
         _capturing.append(self)
         try:
             builder: Any = self._current.create_graph_builder()
@@ -548,7 +549,6 @@ class CudaDevice(Device):
         _capturing.remove(self)
         if not _capturing:
             _late.clear()
-        if self._froze:
             gc.unfreeze()
         if self._collecting:
             gc.enable()
