@@ -1,70 +1,88 @@
-"""The step's time at each stage: read from a benchmark's JSON, or measured briefly here."""
+"""The step's time at each stage: read from ``onegraph bench --json``, or measured briefly here."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onegraph.kernels.device.base import Device
-from onegraph.stages.registry import format_set
+from onegraph.stages.bench import BenchResult, bench
+from onegraph.stages.registry import STAGES
 from onegraph.trainer.config import Config
-from onegraph.trainer.subject import TrainerRun, TrainerSubject
+from onegraph.trainer.subject import TrainerSubject
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 
-#: The stages take turns this often, for that many steps each: seconds on a small config.
-ROUNDS, STEPS, WARM_UP = 7, 12, 3
+#: Samples of each set when the page measures for itself: seconds on a small config.
+ROUNDS = 7
 
 
 class StageTimesError(ValueError):
     """A benchmark's JSON that can't be read; the message names the file, field and value."""
 
 
-class StageRow(BaseModel):
-    """One set of stages.
+class Read(BaseModel):
+    """What is read of a benchmark's JSON; it holds more."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Percentiles(Read):
+    """The median of some samples, and their 10th and 90th percentiles."""
+
+    median: Positive
+    low: Positive
+    high: Positive
+
+
+class StageRow(Read):
+    """One set of stages, or a peer.
 
     Attributes:
-        stages: the set, as `format_set` writes it.
-        median_us, low_us, high_us: microseconds a learning step, median, 10th and 90th percentile.
-        ratio: how many times as fast as the first row.
+        label: the set as `format_set` writes it, and its last stage; or the peer's name.
+        us: microseconds a learning step.
+        speed_up: how many times as fast as the first row, by round.
         calls: device calls of a step by ledger kind.
         nodes: work nodes of the step's graphs.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    stages: Annotated[str, Field(min_length=1)]
-    median_us: Positive
-    low_us: Positive
-    high_us: Positive
-    ratio: Positive
+    label: Annotated[str, Field(min_length=1)]
+    us: Percentiles
+    speed_up: Percentiles
     calls: dict[str, Count]
     nodes: Count
 
+    @property
+    def stages(self) -> str:
+        """The set in short form (``0-6``), where this is one."""
+        return self.label.split()[0]
 
-class StageTimes(BaseModel):
-    """Step times by stage on one device at one size."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+class StageTimes(Read):
+    """Step times on one device at one size: one result of a benchmark."""
 
-    size: str
+    subject: str
     device: str
-    rows: Annotated[tuple[StageRow, ...], Field(min_length=1)]
+    entries: Annotated[tuple[StageRow, ...], Field(min_length=1)]
+
+
+class BenchFile(Read):
+    """What ``onegraph bench --json`` writes."""
+
+    results: Annotated[tuple[StageTimes, ...], Field(min_length=1)]
 
 
 def read_stage_times(path: Path) -> StageTimes:
-    """Read what ``onegraph bench --json`` wrote.
+    """The first result of the file that ``onegraph bench --json`` wrote.
 
     Raises:
         StageTimesError: not such a file, with the first field that is wrong.
     """
     try:
-        return StageTimes.model_validate_json(path.read_bytes())
+        return BenchFile.model_validate_json(path.read_bytes()).results[0]
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -84,46 +102,13 @@ def measure_stages(config: Config, device: Device) -> StageTimes:
         update={"start_steps": max(config.learn.batch_size, config.env.lanes), "timed_steps": 0}
     )
     subject = TrainerSubject(config.model_copy(update={"loop": loop}))
-    runs: list[tuple[str, TrainerRun]] = []
-    try:
-        for stage in subject.known:
-            stages = frozenset(range(1, stage.number + 1))
-            runs.append((format_set(stages), subject.at(stages, device)))
-        samples = _interleaved([run for _, run in runs])
-        medians = [float(np.median(s)) for s in samples]
-        rows = tuple(
-            StageRow(
-                stages=label,
-                median_us=median,
-                low_us=float(np.percentile(sample, 10)),
-                high_us=float(np.percentile(sample, 90)),
-                ratio=medians[0] / median,
-                calls=dict(run.trainer.learn().by_kind()),
-                nodes=sum(run.trainer.graph_nodes().values()),
-            )
-            for (label, run), sample, median in zip(runs, samples, medians, strict=True)
-        )
-    finally:
-        for _, run in runs:
-            run.close()
-    return StageTimes(size=size_text(config), device=f"{device.kind} ({device.name})", rows=rows)
+    sets = [frozenset(range(1, stage.number + 1)) for stage in STAGES]
+    return from_bench(bench(subject, sets, device, rounds=ROUNDS), size_text(config))
 
 
-def _interleaved(runs: list[TrainerRun]) -> list[list[float]]:
-    """Microseconds a step of each run, one sample a round."""
-    for run in runs:
-        for _ in range(WARM_UP):
-            run.trainer.learn()
-    samples: list[list[float]] = [[] for _ in runs]
-    for _ in range(ROUNDS):
-        for run, sample in zip(runs, samples, strict=True):
-            run.trainer.wait()
-            before = time.perf_counter()
-            for _ in range(STEPS):
-                run.trainer.learn()
-            run.trainer.wait()
-            sample.append((time.perf_counter() - before) / STEPS * 1e6)
-    return samples
+def from_bench(result: BenchResult, size: str) -> StageTimes:
+    """A benchmark's result as it is read back."""
+    return StageTimes.model_validate({**result.to_json(), "subject": size})
 
 
 def size_text(config: Config) -> str:

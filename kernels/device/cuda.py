@@ -161,7 +161,7 @@ class CudaDevice(Device):
         self._current: Any = self._stream
         self._target: Any = self._stream
         self._queue: Any = self._stream.handle
-        self._collecting = self._froze = False
+        self._collecting = False
         self._modules: list[Any] = []
         self._kernels: dict[tuple[str, bool], Any] = {}
         self._matmuls: dict[tuple[Any, ...], tuple[Callable[[], None], ...]] = {}

@@ -74,8 +74,10 @@ def _tiles(facts: Facts) -> list[tuple[str, str, str]]:
         ("step_ms", sections.number(last.step_ms, ".3f"), "last epoch, one step alone"),
     ]
     if not isinstance(facts.times, Missing):
-        row = facts.times.rows[-1]
-        tiles.append(("speed-up", f"{row.ratio:.2f}×", f"stages {row.stages} over stage 0"))
+        row = facts.times.entries[-1]
+        tiles.append(
+            ("speed-up", f"{row.speed_up.median:.2f}×", f"stages {row.stages} over stage 0")
+        )
     if not isinstance(facts.calls, Missing):
         row_of = {c.label: c for c in facts.calls}
         if (own := row_of.get(format_set(facts.stages))) is not None:

@@ -71,38 +71,39 @@ def step_time(facts: Facts) -> str:
     times = facts.times
     if isinstance(times, Missing):
         return section("stages", title, missing("The stages were not timed", times.reason))
-    labels = [stage_label(row.stages) for row in times.rows]
+    labels = [row.label for row in times.entries]
     chart = Chart("step-times", title, "microseconds a learning step", "", rows=len(labels)).bars(
         labels,
-        [row.median_us for row in times.rows],
-        [(row.low_us, row.high_us) for row in times.rows],
-        [f"{row.ratio:.2f}×" for row in times.rows],
+        [row.us.median for row in times.entries],
+        [(row.us.low, row.us.high) for row in times.entries],
+        [f"{row.speed_up.median:.2f}×" for row in times.entries],
     )
     rows = [
         (
             label,
-            f"{row.median_us:,.1f}",
-            f"{row.low_us:,.1f}",
-            f"{row.high_us:,.1f}",
-            f"{row.ratio:.2f}×",
+            f"{row.us.median:,.1f}",
+            f"{row.us.low:,.1f}",
+            f"{row.us.high:,.1f}",
+            f"{row.speed_up.median:.2f}×",
             sum(row.calls.values()),
             row.nodes,
         )
-        for label, row in zip(labels, times.rows, strict=True)
+        for label, row in zip(labels, times.entries, strict=True)
     ]
-    best = max(times.rows, key=lambda row: row.ratio)
+    best = max(times.entries, key=lambda row: row.speed_up.median)
     if facts.times_from is not None:
         how, source = "From the benchmark in the run folder", str(facts.times_from)
     else:
         how = "Measured briefly for this page, the stages in turn"
         source = command("onegraph", "report", facts.run.path, "--stages-bench")
-    where = f"{times.size}; {times.device}"
+    where = f"{times.subject}; {times.device}"
     return section(
         "stages",
         title,
         paragraph(
-            f"{stage_label(best.stages)} is the fastest: {duration(best.median_us)} a step,"
-            f" {best.ratio:.2f}× as fast as {labels[0]} ({duration(times.rows[0].median_us)})."
+            f"{best.label} is the fastest: {duration(best.us.median)} a step,"
+            f" {best.speed_up.median:.2f}× as fast as {labels[0]}"
+            f" ({duration(times.entries[0].us.median)})."
         ),
         figure(
             "figure-step-times",
