@@ -257,7 +257,8 @@ def test_the_stages_that_were_measured_here(chain):
     assert min(medians) > 0
     # A ratio is taken within a round, so it is no quotient of the medians beside it.
     assert rows[0][4] == "1.00×"
-    assert all(float(row[4].rstrip("×")) > 0 for row in rows)
+    for row, median in zip(rows, medians, strict=True):
+        assert float(row[4].rstrip("×")) > 0
         assert float(row[2].replace(",", "")) <= median <= float(row[3].replace(",", ""))
     assert rows[-1][5:] == ["1", Page(chain).row("calls", rows[-1][0])[-1]]
     assert "host (NumPy)" in page.text["stages"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.stages.registry import STAGES, format_set
+from onegraph.stages.registry import format_set
 from onegraph.trainer.config import config_to_toml
 from onegraph.trainer.market import comparison_rows
 from onegraph.trainer.page.charts import COLOURS, Chart, Series
@@ -38,14 +38,6 @@ def command(*words: object) -> str:
 
 def _config_of(facts: Facts) -> tuple[str, str]:
     return "--config", str(facts.run.config_path)
-
-
-def stage_label(stages: str) -> str:
-    """``0-4 gpu-counters``: a set that is 0 to n, with the name of stage n."""
-    for stage in STAGES:
-        if format_set(frozenset(range(1, stage.number + 1))) == stages:
-            return f"{stages} {stage.name}"
-    return stages
 
 
 def duration(microseconds: float) -> str:
