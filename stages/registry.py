@@ -104,6 +104,12 @@ def budget(program: StepProgram, stages: StageSet, known: Sequence[Stage] = STAG
     )
 
 
+def stage_names(stages: StageSet, known: Sequence[Stage] = STAGES) -> str:
+    """The stages that are on, in words: ``1 gpu-replay, 3 phase-events``; else the first."""
+    on = [stage for stage in known if stage.number in stages] or known[:1]
+    return ", ".join(f"{stage.number} {stage.name}" for stage in on)
+
+
 def format_set(stages: StageSet) -> str:
     """Short form: ``0``, ``0-6``, ``0,1,2,4``."""
     numbers = [0, *sorted(stages)]

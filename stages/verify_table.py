@@ -45,19 +45,34 @@ def verify_table(result: Verification) -> Table:
 
 
 def _rows(one: SetResult) -> Iterator[tuple[str, ...]]:
-    failed = ", ".join(dict.fromkeys(finding.check for finding in one.findings))
-    verdict = "ok" if one.ok else f"FAILED: {failed}"
-    head = (one.label, one.choices[:8], _difference(one.from_first), _difference(one.from_previous))
+    head = outcome_cells(one)
     if not one.programs:
-        yield (*head, "", *("" for _ in COLUMNS), "", verdict)
+        yield (*head, "", *("" for _ in COLUMNS), "", verdict(one))
     for index, (name, calls) in enumerate(one.programs.items()):
-        cells = [_cell(calls, kinds) for kinds in COLUMNS.values()]
-        nodes = str(sum(calls.nodes.values()) or "")
-        start, end = (head, verdict) if not index else (("", "", "", ""), "")
-        yield (*start, name, *cells, nodes, end)
+        start, end = (head, verdict(one)) if not index else (("", "", "", ""), "")
+        yield (*start, name, *call_cells(calls), end)
 
 
-def _difference(difference: Difference | None) -> str:
+def outcome_cells(one: SetResult) -> tuple[str, str, str, str]:
+    """The set, its choices' digest, and how its parameters differ from the first and the last."""
+    differences = (difference_words(d) for d in (one.from_first, one.from_previous))
+    return (one.label, one.choices[:8], *differences)
+
+
+def verdict(one: SetResult) -> str:
+    """``ok``, or which checks failed."""
+    failed = ", ".join(dict.fromkeys(finding.check for finding in one.findings))
+    return "ok" if one.ok else f"FAILED: {failed}"
+
+
+def call_cells(calls: ProgramCalls) -> tuple[str, ...]:
+    """A program's calls in `COLUMNS`, each beside its budget where it has one, and its nodes."""
+    cells = [_cell(calls, kinds) for kinds in COLUMNS.values()]
+    return (*cells, str(sum(calls.nodes.values()) or ""))
+
+
+def difference_words(difference: Difference | None) -> str:
+    """``equal``, the relative difference, or a dash where there is nothing to compare."""
     if difference is None:
         return "-"
     return "equal" if difference.equal else f"{difference.relative:.0e}"

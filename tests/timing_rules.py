@@ -18,12 +18,12 @@ from planted.spin import KERNELS
 
 from onegraph.kernels import catalogue
 from onegraph.kernels.device import Device, DeviceEvent
+from onegraph.stages.phase_report import phase_report
 from onegraph.stages.program import Buffer, Host, Launch, Ref, StepProgram
 from onegraph.stages.registry import ALL, apply, format_set
 from onegraph.stages.runner import PhaseTimes, Runner
 from onegraph.trainer.loop import Loop
 from onegraph.trainer.program import PHASES
-from onegraph.trainer.report import phase_report
 from onegraph.trainer.trainer import Trainer
 
 BOUNDARIES = len(PHASES) + 1

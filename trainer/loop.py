@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from onegraph.stages.phase_report import PhaseReport, phase_report
 from onegraph.stages.registry import format_set
 from onegraph.trainer.checkpoint import save_checkpoint
 from onegraph.trainer.config import config_to_toml
@@ -19,7 +20,6 @@ from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import WindowEvaluator
 from onegraph.trainer.market import Metrics
 from onegraph.trainer.progress import ProgressDisplay
-from onegraph.trainer.report import PhaseReport, phase_report
 from onegraph.trainer.trainer import Trainer
 
 #: How often the display looks at the published record.

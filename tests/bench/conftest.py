@@ -8,7 +8,7 @@ import pytest
 from interleaved import Measurements
 from rich.console import Console
 
-from onegraph.trainer.cli.bench import times_table
+from onegraph.stages.bench_table import times_table
 
 MEASURED = pytest.StashKey[Measurements]()
 

@@ -14,12 +14,13 @@ import pytest
 
 from onegraph.kernels.device import DeviceUnavailableError, HostDevice
 from onegraph.stages import STAGES
+from onegraph.stages.bench import device_words
+from onegraph.stages.call_columns import CALL_COLUMNS
+from onegraph.stages.page.charts import Chart, Series
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.cli import main
 from onegraph.trainer.config import load_config
 from onegraph.trainer.loop import q_table
-from onegraph.trainer.page.charts import Chart, Series
-from onegraph.trainer.report import CALL_COLUMNS
 from onegraph.trainer.trainer import Trainer
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -261,7 +262,7 @@ def test_the_stages_that_were_measured_here(chain):
         assert float(row[4].rstrip("×")) > 0
         assert float(row[2].replace(",", "")) <= median <= float(row[3].replace(",", ""))
     assert rows[-1][5:] == ["1", Page(chain).row("calls", rows[-1][0])[-1]]
-    assert "host (NumPy)" in page.text["stages"]
+    assert f"; {device_words(HostDevice())}." in page.text["stages"]
 
 
 def test_the_graph_shows_each_child_with_its_kernels(chain):

@@ -6,7 +6,6 @@ import json
 import platform
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -21,10 +20,10 @@ from onegraph.stages.bench import (
     BenchResult,
     Candidate,
     PhaseProfile,
-    Spread,
     bench,
     profile_phases,
 )
+from onegraph.stages.bench_table import figures, times_table
 from onegraph.stages.flags import parse_stages
 from onegraph.stages.registry import ALL, STAGES, StageSet
 from onegraph.trainer.bench import SIZES, BenchSubject, named_size
@@ -178,54 +177,13 @@ def profile_at_all(subject: BenchSubject, device: Device, rounds: int) -> PhaseP
 # ---------------------------------------------------------------- tables
 
 
-def _figures(value: Spread, digits: int) -> tuple[str, str]:
-    return f"{value.median:,.{digits}f}", f"{value.low:,.{digits}f}-{value.high:,.{digits}f}"
-
-
-def times_table(result: BenchResult) -> Table:
-    """A line a candidate: times, ratio to the first, nodes, device calls."""
-    rows = table(
-        f"{result.subject}; {result.device}; {result.rounds} rounds, 10th to 90th percentile",
-        "step",
-        "median us",
-        "spread",
-        "speed-up",
-        "spread",
-        "nodes",
-        "device calls",
-    )
-    base = result.entries[0]
-    for entry in result.entries:
-        speed_up = _figures(entry.speed_up(base), 2)
-        rows.add_row(
-            entry.label,
-            *_figures(entry.time, 1),
-            f"{speed_up[0]}x",
-            speed_up[1],
-            str(entry.nodes or ""),
-            calls_words(entry.calls),
-        )
-    return rows
-
-
-def calls_words(calls: Mapping[str, int]) -> str:
-    """Calls of a step in few words: the launches, and everything else together."""
-    if not calls:
-        return ""
-    launches = calls.get("launch", 0) + calls.get("matmul", 0)
-    graphs = calls.get("graph_launch", 0)
-    rest = sum(calls.values()) - launches - graphs
-    parts = {"launches": launches, "graph launches": graphs, "others": rest}
-    return ", ".join(f"{what} {n}" for what, n in parts.items() if n)
-
-
 def phase_table(title: str, profile: PhaseProfile) -> Table:
     """A line a phase: its time, its nodes, and what those run."""
     rows = table(title, "phase", "median us", "spread", "nodes", "of which")
     for name, time in profile.phases_us.items():
         ops = profile.ops[name]
         kinds = ", ".join(f"{n} {op}" if n > 1 else op for op, n in Counter(ops).items())
-        rows.add_row(name, *_figures(time, 1), str(len(ops)), kinds)
+        rows.add_row(name, *figures(time, 1), str(len(ops)), kinds)
     return rows
 
 

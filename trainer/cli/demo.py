@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from onegraph.kernels.device import open_device
+from onegraph.stages.call_columns import CALL_COLUMNS, call_rows
 from onegraph.stages.flags import choose_stages
 from onegraph.stages.registry import STAGES
 from onegraph.trainer.checkpoint import load_checkpoint
@@ -21,7 +22,6 @@ from onegraph.trainer.cli.train import (
     run_training,
 )
 from onegraph.trainer.config import Config, load_config
-from onegraph.trainer.report import CALL_COLUMNS, call_rows
 from onegraph.trainer.trainer import Trainer
 
 #: The demo's own folder, which every demo starts anew.

@@ -11,13 +11,13 @@ import typer
 
 from onegraph.kernels.device import DeviceError, DeviceUnavailableError
 from onegraph.stages.bench import BenchError
+from onegraph.stages.page.charts import PlotUnavailableError
 from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import StageSetError
 from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import ConfigError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
-from onegraph.trainer.page.charts import PlotUnavailableError
 from onegraph.trainer.page.run_folder import RunError
 from onegraph.trainer.stage_times import StageTimesError
 from onegraph.trainer.trainer import TrainerError

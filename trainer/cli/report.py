@@ -7,11 +7,12 @@ from typing import Annotated, get_args
 
 import typer
 
+from onegraph.stages.page.charts import require_plots
+from onegraph.stages.page.markup import Missing
 from onegraph.trainer.cli.console import notes
 from onegraph.trainer.cli.train import DeviceOption
-from onegraph.trainer.page.charts import require_plots
 from onegraph.trainer.page.document import render
-from onegraph.trainer.page.facts import DeviceKind, Missing, gather
+from onegraph.trainer.page.facts import DeviceKind, gather
 from onegraph.trainer.page.run_folder import read_run
 
 

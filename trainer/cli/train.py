@@ -14,6 +14,8 @@ import typer
 
 from onegraph.kernels.device import open_device
 from onegraph.stages.flags import StageChoice, choose_stages
+from onegraph.stages.phase_report import PhaseReport
+from onegraph.stages.registry import stage_names
 from onegraph.trainer.checkpoint import Checkpoint, load_checkpoint
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.config import (
@@ -28,7 +30,6 @@ from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import WindowEvaluator
 from onegraph.trainer.loop import Loop, q_error, q_table
 from onegraph.trainer.market import Metrics, comparison_rows
-from onegraph.trainer.report import PhaseReport, stage_names
 from onegraph.trainer.trainer import Trainer, TrainerError
 
 #: Shown below ``onegraph train --help``: every field that a config file or ``--set`` can give.

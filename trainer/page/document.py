@@ -1,15 +1,13 @@
-"""The page as one HTML document that loads nothing."""
+"""The page about a run."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from onegraph.stages.page.document import PageSection, Tile, document
+from onegraph.stages.page.markup import Missing, number, text
+from onegraph.stages.page.step_figures import work_nodes
 from onegraph.stages.registry import format_set
 from onegraph.trainer.page import sections
-from onegraph.trainer.page.facts import Facts, Missing
-from onegraph.trainer.page.markup import paragraph, text
-
-STYLE = Path(__file__).with_name("style.css")
+from onegraph.trainer.page.facts import Facts
 
 #: In the order of the page: the id of each section, its name in the navigation, its builder.
 SECTIONS = (
@@ -23,9 +21,6 @@ SECTIONS = (
     ("commands", "Commands", sections.commands),
 )
 
-#: The browser itself refuses whatever the page would load.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-
 
 def render(facts: Facts) -> str:
     """The page.
@@ -33,67 +28,44 @@ def render(facts: Facts) -> str:
     Raises:
         PlotUnavailableError: matplotlib is not installed.
     """
-    title = f"onegraph: {facts.run.path.resolve().name}"
-    links = "".join(f'<a href="#{name}">{text(label)}</a>' for name, label, _ in SECTIONS)
-    body = "".join(build(facts) for _, _, build in SECTIONS)
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{text(title)}</title>'
-        f"<style>{STYLE.read_text(encoding='utf-8')}</style></head><body>"
-        f"{_header(facts)}<nav><div>{links}</div></nav><main>{body}</main>{_footer(facts)}"
-        "</body></html>\n"
-    )
-
-
-def _header(facts: Facts) -> str:
     run, last = facts.run, facts.run.epochs[-1]
     where = last.device or f"{run.config.device} (which one was not recorded)"
-    about = (
-        f"DQN on {run.config.env.kind}, stages {format_set(facts.stages)}, device {where}, seed"
-        f" {run.config.seed}"
-    )
-    note = f"Measured for this page on {facts.device}: {facts.note}." if facts.note else ""
-    tiles = "".join(
-        f"<div><dt>{text(what)}</dt><dd>{text(value)}<small>{text(more)}</small></dd></div>"
-        for what, value, more in _tiles(facts)
-    )
-    return (
-        f'<header><h1>{text(run.path.resolve().name)}</h1><p class="sub">{text(about)}</p>'
-        f'{paragraph(note, "missing") if note else ""}<dl class="tiles">{tiles}</dl></header>'
+    return document(
+        title=run.path.resolve().name,
+        about=(
+            f"DQN on {run.config.env.kind}, stages {format_set(facts.stages)}, device {where}, seed"
+            f" {run.config.seed}"
+        ),
+        note=f"Measured for this page on {facts.device}: {facts.note}." if facts.note else "",
+        tiles=_tiles(facts),
+        sections=[PageSection(name, label, build(facts)) for name, label, build in SECTIONS],
+        footer=f"Made by <code>onegraph report</code> from <code>{text(run.path)}</code>.",
     )
 
 
-def _tiles(facts: Facts) -> list[tuple[str, str, str]]:
+def _tiles(facts: Facts) -> list[Tile]:
     """The figures that one would ask for first."""
     epochs = facts.run.epochs
     last = epochs[-1]
     tiles = [
-        ("learning steps", f"{last.learn_steps:,}", f"{len(epochs)} epochs"),
-        ("step_ms", sections.number(last.step_ms, ".3f"), "last epoch, one step alone"),
+        Tile("learning steps", f"{last.learn_steps:,}", f"{len(epochs)} epochs"),
+        Tile("step_ms", number(last.step_ms, ".3f"), "last epoch, one step alone"),
     ]
     if not isinstance(facts.times, Missing):
         row = facts.times.entries[-1]
-        tiles.append(
-            ("speed-up", f"{row.speed_up.median:.2f}×", f"stages {row.stages} over stage 0")
-        )
+        ratio = f"{row.speed_up.median:.2f}×"
+        tiles.append(Tile("speed-up", ratio, f"stages {row.stages} over stage 0"))
     if not isinstance(facts.calls, Missing):
         row_of = {c.label: c for c in facts.calls}
         if (own := row_of.get(format_set(facts.stages))) is not None:
             first = sum(facts.calls[0].calls.values())
-            tiles.append(("device calls a step", str(sum(own.calls.values())), f"stage 0: {first}"))
+            tiles.append(
+                Tile("device calls a step", str(sum(own.calls.values())), f"stage 0: {first}")
+            )
     if not isinstance(facts.clusters, Missing):
-        nodes = sum(len(c.nodes) for c in facts.clusters)
-        tiles.append(("work nodes a step", str(nodes), f"in {len(facts.clusters)} clusters"))
+        nodes, clusters = work_nodes(facts.clusters), len(facts.clusters)
+        tiles.append(Tile("work nodes a step", str(nodes), f"in {clusters} clusters"))
     scores = [e.score for e in epochs if e.score is not None]
     if scores:
-        tiles.append(("best score", f"{max(scores):.4g}", "over the epochs"))
+        tiles.append(Tile("best score", f"{max(scores):.4g}", "over the epochs"))
     return tiles
-
-
-def _footer(facts: Facts) -> str:
-    return (
-        "<footer>Made by <code>onegraph report</code> from"
-        f" <code>{text(facts.run.path)}</code>. The page loads nothing.</footer>"
-    )

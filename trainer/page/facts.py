@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from onegraph.kernels.device import Device, DeviceError, DeviceUnavailableError, open_device
+from onegraph.stages.call_columns import calls_by_kind
 from onegraph.stages.flags import parse_stages
+from onegraph.stages.page.graph_drawing import (
+    Cluster,
+    DotError,
+    DriverGraph,
+    driver_graph,
+    from_program,
+)
+from onegraph.stages.page.markup import Missing
 from onegraph.stages.program import GraphLaunch, ProgramError, StepProgram
 from onegraph.stages.registry import STAGES, StageSet, apply, format_set
 from onegraph.trainer.checkpoint import CheckpointError
@@ -21,7 +30,6 @@ from onegraph.trainer.config import Config
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.network import QNetwork
-from onegraph.trainer.page.graph_drawing import Cluster, DotError, from_dot, from_program
 from onegraph.trainer.page.policy import Policy, evaluate_policy
 from onegraph.trainer.page.run_folder import BENCH, RunFolder
 from onegraph.trainer.program import DqnPrograms
@@ -48,13 +56,6 @@ _CAUSES = (
 
 
 @dataclass(frozen=True)
-class Missing:
-    """A piece that can't be shown, and why."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
 class StageCalls:
     """A learning step at stages 0 to n, as its program states it."""
 
@@ -62,14 +63,6 @@ class StageCalls:
     name: str
     calls: Counter[str]
     nodes: int
-
-
-@dataclass(frozen=True)
-class DriverGraph:
-    """The step's graph as the driver holds it, and the text that it was read from."""
-
-    clusters: tuple[Cluster, ...]
-    dot: str
 
 
 @dataclass(frozen=True)
@@ -132,7 +125,7 @@ def gather(run: RunFolder, device: DeviceKind | None, *, measure: bool) -> Facts
         times_from=bench if bench.is_file() else None,
         calls=made if isinstance(made, Missing) else made[0],
         clusters=made if isinstance(made, Missing) else from_program(made[1]),
-        driver=_try(lambda: driver_graph(config, opened, stages)),
+        driver=_try(lambda: captured_graph(config, opened, stages)),
         policy=policy,
     )
 
@@ -175,26 +168,16 @@ def learn_programs(config: Config, stages: StageSet) -> tuple[tuple[StageCalls, 
     for stage in STAGES:
         on = frozenset(range(1, stage.number + 1))
         program = apply(parts.learn(), on, parts)
-        calls: Counter[str] = Counter()
-        for (_, kind), n in program.calls().items():
-            calls[kind] += n
         nodes = sum(op.nodes() for _, op in program.ops() if isinstance(op, GraphLaunch))
-        rows.append(StageCalls(format_set(on), stage.name, calls, nodes))
+        rows.append(StageCalls(format_set(on), stage.name, calls_by_kind(program), nodes))
     return tuple(rows), apply(parts.learn(), stages, parts)
 
 
-def driver_graph(config: Config, device: Device, stages: StageSet) -> DriverGraph | Missing:
+def captured_graph(config: Config, device: Device, stages: StageSet) -> DriverGraph | Missing:
     """Capture one step, and read how the driver draws its graph."""
-    if device.kind != "cuda":
-        return Missing(f"the {device.kind} device has no driver to ask")
     run = TrainerSubject(config).at(stages, device)
     try:
         run.trainer.learn()
-        dots = run.runners["learn"].graph_dots()
-        program = from_program(run.trainer.learn_program)
+        return driver_graph(run.runners["learn"])
     finally:
         run.close()
-    if not dots:
-        return Missing("these stages capture no graph")
-    text = "\n".join(dots.values())
-    return DriverGraph(from_dot(text, [c.name for c in program if c.graphed]), text)

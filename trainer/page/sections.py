@@ -2,56 +2,51 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.stages.registry import format_set
-from onegraph.trainer.config import config_to_toml
-from onegraph.trainer.market import comparison_rows
-from onegraph.trainer.page.charts import COLOURS, Chart, Series
-from onegraph.trainer.page.facts import Facts, Missing, recorded_kind
-from onegraph.trainer.page.graph_drawing import Cluster, draw
-from onegraph.trainer.page.markup import (
-    details,
+from onegraph.stages.bench import Spread
+from onegraph.stages.page.charts import Chart, Series
+from onegraph.stages.page.markup import (
+    Missing,
+    command,
     figure,
     grid,
     missing,
+    number,
     paragraph,
     section,
+    sentence,
     table,
     text,
 )
+from onegraph.stages.page.step_figures import (
+    StepCalls,
+    StepTime,
+    calls_figure,
+    diagnosis,
+    graph_figures,
+    graph_words,
+    phase_parts,
+    phase_table,
+    step_times,
+    used_columns,
+)
+from onegraph.stages.registry import format_set, stage_names
+from onegraph.trainer.config import config_to_toml
+from onegraph.trainer.market import comparison_rows
+from onegraph.trainer.page.facts import Facts, recorded_kind
 from onegraph.trainer.page.run_folder import EpochRecord, PhaseRecord
-from onegraph.trainer.report import CALL_COLUMNS, call_rows, stage_names
+from onegraph.trainer.stage_times import Percentiles
 
 #: Rows of action values that the page lists.
 MOST_STATES = 100
 
 
-def command(*words: object) -> str:
-    """A command line, quoted so that it can be pasted."""
-    return shlex.join(str(word) for word in words)
-
-
 def _config_of(facts: Facts) -> tuple[str, str]:
     return "--config", str(facts.run.config_path)
-
-
-def duration(microseconds: float) -> str:
-    """Three figures at least, in the unit that suits."""
-    if microseconds >= 1e4:
-        return f"{microseconds / 1e3:,.1f} ms"
-    if microseconds >= 1e3:
-        return f"{microseconds / 1e3:.2f} ms"
-    return f"{microseconds:.1f} µs"
-
-
-def number(value: float | None, form: str) -> str:
-    """A figure, or a dash where it was not finite or not recorded."""
-    return "–" if value is None else format(value, form)
 
 
 # ---------------------------------------------------------------- step time by stage
@@ -63,50 +58,27 @@ def step_time(facts: Facts) -> str:
     times = facts.times
     if isinstance(times, Missing):
         return section("stages", title, missing("The stages were not timed", times.reason))
-    labels = [row.label for row in times.entries]
-    chart = Chart("step-times", title, "microseconds a learning step", "", rows=len(labels)).bars(
-        labels,
-        [row.us.median for row in times.entries],
-        [(row.us.low, row.us.high) for row in times.entries],
-        [f"{row.speed_up.median:.2f}×" for row in times.entries],
-    )
     rows = [
-        (
-            label,
-            f"{row.us.median:,.1f}",
-            f"{row.us.low:,.1f}",
-            f"{row.us.high:,.1f}",
-            f"{row.speed_up.median:.2f}×",
+        StepTime(
+            row.label,
+            _spread(row.us),
+            _spread(row.speed_up),
             sum(row.calls.values()),
             row.nodes,
         )
-        for label, row in zip(labels, times.entries, strict=True)
+        for row in times.entries
     ]
-    best = max(times.entries, key=lambda row: row.speed_up.median)
     if facts.times_from is not None:
         how, source = "From the benchmark in the run folder", str(facts.times_from)
     else:
         how = "Measured briefly for this page, the stages in turn"
         source = command("onegraph", "report", facts.run.path, "--stages-bench")
     where = f"{times.subject}; {times.device}"
-    return section(
-        "stages",
-        title,
-        paragraph(
-            f"{best.label} is the fastest: {duration(best.us.median)} a step,"
-            f" {best.speed_up.median:.2f}× as fast as {labels[0]}"
-            f" ({duration(times.entries[0].us.median)})."
-        ),
-        figure(
-            "figure-step-times",
-            "Median microseconds a learning step",
-            chart.svg(),
-            f"Bars: median; lines: 10th to 90th percentile; figures: speed-up over {labels[0]}."
-            f" {where}. {how}:",
-            source,
-        ),
-        table(("stages", "median µs", "10% µs", "90% µs", "speed-up", "calls", "nodes"), rows),
-    )
+    return section("stages", title, step_times(rows, "a learning step", f"{where}. {how}:", source))
+
+
+def _spread(read: Percentiles) -> Spread:
+    return Spread(read.median, read.low, read.high)
 
 
 # ---------------------------------------------------------------- phases
@@ -129,31 +101,13 @@ def phases(facts: Facts) -> str:
     epoch, last = timed[-1]
     record = next(e for e in facts.run.epochs if e.epoch == epoch)
     chart = Chart("phase-times", title, "epoch", "ms a learning step").stacked_columns(
-        [e for e, _ in timed], _phase_parts([p for _, p in timed])
+        [e for e, _ in timed], phase_parts([p.mean for _, p in timed])
     )
-    total = sum(ms or 0.0 for ms in last.mean.values())
     where = "the run's device"
-    rows = [
-        (
-            name,
-            number(last.last.get(name), ".4f"),
-            number(ms, ".4f"),
-            f"{(ms or 0.0) / total:.1%}" if total else "–",
-            number(last.host.get(name), ".4f"),
-        )
-        for name, ms in last.mean.items()
-    ]
-    closing = (
-        "all phases",
-        number(sum(ms or 0.0 for ms in last.last.values()), ".4f"),
-        number(total, ".4f"),
-        "100.0%" if total else "–",
-        number(sum(ms or 0.0 for ms in last.host.values()) if last.host else None, ".4f"),
-    )
     return section(
         "phases",
         title,
-        f'<p class="diagnosis">{text(_sentence(last.diagnosis))}</p>',
+        diagnosis(sentence(last.diagnosis)),
         paragraph(_step_walls(record, last)),
         figure(
             "figure-phases",
@@ -163,21 +117,8 @@ def phases(facts: Facts) -> str:
             str(facts.run.path / "metrics.jsonl"),
         ),
         f"<h3>Epoch {epoch}</h3>",
-        table(
-            (
-                "phase",
-                "last step, ms",
-                f"mean of {last.timed_steps}, ms",
-                "share",
-                "host at work, ms",
-            ),
-            [*rows, closing],
-        ),
+        phase_table(last.last, last.mean, last.host, last.timed_steps),
     )
-
-
-def _sentence(diagnosis: str) -> str:
-    return f"{diagnosis[:1].upper()}{diagnosis[1:]}."
 
 
 def _step_walls(epoch: EpochRecord, phases: PhaseRecord | None) -> str:
@@ -196,18 +137,6 @@ def _step_walls(epoch: EpochRecord, phases: PhaseRecord | None) -> str:
     return "; ".join(said) + "."
 
 
-def _phase_parts(timed: Sequence[PhaseRecord]) -> list[tuple[str, list[float]]]:
-    """The longest phases in the step's order, and what is left of each epoch as `other`."""
-    names = list(dict.fromkeys(name for p in timed for name in p.mean))
-    values = {name: [p.mean.get(name) or 0.0 for p in timed] for name in names}
-    kept = set(sorted(names, key=lambda n: -sum(values[n]))[: COLOURS - 1])
-    parts = [(name, values[name]) for name in names if name in kept]
-    rest = [values[name] for name in names if name not in kept]
-    if rest:
-        parts.append((f"other ({len(rest)})", [sum(column) for column in zip(*rest, strict=True)]))
-    return parts
-
-
 # ---------------------------------------------------------------- device calls
 
 
@@ -216,33 +145,28 @@ def calls(facts: Facts) -> str:
     title = "Device calls by stage"
     if isinstance(facts.calls, Missing):
         return section("calls", title, missing("The programs can't be made", facts.calls.reason))
-    labels = [f"{c.label} {c.name}" for c in facts.calls]
-    counted = [call_rows(c.calls) for c in facts.calls]
-    used = [i for i in range(len(CALL_COLUMNS)) if any(row[i] for row in counted)]
-    columns = [list(CALL_COLUMNS)[i] for i in used]
-    chart = Chart("step-calls", title, "calls a learning step", "", rows=len(labels)).stacked_rows(
-        labels, [(c, [row[i] for row in counted]) for c, i in zip(columns, used, strict=True)]
-    )
-    first, last = sum(counted[0]), sum(counted[-1])
-    rows = [
-        (label, *(row[i] for i in used), sum(row), c.nodes)
-        for label, row, c in zip(labels, counted, facts.calls, strict=True)
-    ]
+    rows = [StepCalls(f"{c.label} {c.name}", c.calls, c.nodes) for c in facts.calls]
+    columns, counted = used_columns(rows)
     return section(
         "calls",
         title,
         paragraph(
-            f"A learning step in steady state makes {first} device calls at stage 0 and {last} at"
-            f" {labels[-1]}."
+            f"A learning step in steady state makes {sum(counted[0])} device calls at stage 0 and"
+            f" {sum(counted[-1])} at {rows[-1].label}."
         ),
-        figure(
-            "figure-calls",
-            "Device calls of one learning step",
-            chart.svg(),
+        calls_figure(
+            rows,
+            "learning step",
             "As the programs state them; the ledger holds each step to it. A program in full:",
             command("onegraph", "stages", "show", "0", *_config_of(facts)),
         ),
-        table(("stages", *columns, "all calls", "graph nodes"), rows),
+        table(
+            ("stages", *columns, "all calls", "graph nodes"),
+            [
+                (row.label, *figures, sum(figures), row.nodes)
+                for row, figures in zip(rows, counted, strict=True)
+            ],
+        ),
     )
 
 
@@ -397,61 +321,15 @@ def graph(facts: Facts) -> str:
     title = "The step as a graph"
     if isinstance(facts.clusters, Missing):
         return section("graph", title, missing("The graph can't be drawn", facts.clusters.reason))
-    clusters = facts.clusters
-    total = sum(len(c.nodes) for c in clusters)
-    graphs = sum(c.graphed for c in clusters)
-    words = (
-        f"At stages {stage_names(facts.stages)}, a learning step is {total} work nodes in"
-        f" {len(clusters)} clusters, {graphs} of them graphs."
-    )
+    words = graph_words("a learning step", stage_names(facts.stages), facts.clusters)
     if facts.stages >= {6}:
         words += " One parent graph holds them all, and the host launches it once."
-    rows = [
-        (c.name, len(c.nodes), f"{len(c.nodes) / total:.0%}" if total else "–", _kernels(c))
-        for c in clusters
-    ]
-    source = command(
-        "onegraph", "stages", "show", format_set(facts.stages), *_config_of(facts)
-    )  # fmt: skip
-    body = [
+    source = command("onegraph", "stages", "show", format_set(facts.stages), *_config_of(facts))
+    return section(
+        "graph",
+        title,
         paragraph(words),
-        _drawing("figure-graph", "From the program", clusters, "Read downwards. From", source),
-        table(("child", "nodes", "share", "kernels"), rows, prose=3),
-    ]
-    if isinstance(facts.driver, Missing):
-        body.append(missing("The driver's own graph is not shown", facts.driver.reason))
-    else:
-        nodes = sum(len(c.nodes) for c in facts.driver.clusters)
-        caption = (
-            f"As the driver holds it: {nodes} work nodes, where the program states {total}; a"
-            " matmul may be more than one node."
-        )
-        body.append(
-            _drawing("figure-driver", "From the driver", facts.driver.clusters, caption, "")
-        )
-        body.append(details("The driver's DOT, for Graphviz", facts.driver.dot))
-    return section("graph", title, *body)
-
-
-def _kernels(cluster: Cluster) -> str:
-    return ", ".join(node.label for node in cluster.nodes)
-
-
-def _drawing(name: str, title: str, clusters: Sequence[Cluster], caption: str, source: str) -> str:
-    key = "".join(
-        f'<li><span style="background:var(--{role})"></span>{text(what)}</li>'
-        for role, what in (
-            ("node", "kernel"),
-            ("matmul", "matmul"),
-            ("other", "copy, memset, host"),
-        )
-    )
-    drawn = "".join(
-        f'<div class="{kind}">{draw(clusters, columns, width, title)}</div>'
-        for kind, columns, width in (("wide", 4, 920), ("narrow", 2, 380))
-    )
-    return f'<ul class="key">{key}</ul>' + figure(
-        name, title, f'<div class="graph">{drawn}</div>', caption, source
+        graph_figures(facts.clusters, facts.driver, "Read downwards. From", source),
     )
 
 

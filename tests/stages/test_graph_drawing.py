@@ -5,8 +5,7 @@ import re
 import pytest
 
 from onegraph.stages import Buffer, Phase, Ref, StepProgram
-from onegraph.stages.program import Copy, GraphLaunch, Host, MatmulOp, Memset, RecordEvent
-from onegraph.trainer.page.graph_drawing import (
+from onegraph.stages.page.graph_drawing import (
     Cluster,
     DotError,
     Node,
@@ -14,6 +13,7 @@ from onegraph.trainer.page.graph_drawing import (
     from_dot,
     from_program,
 )
+from onegraph.stages.program import Copy, GraphLaunch, Host, MatmulOp, Memset, RecordEvent
 
 BUFFERS = (Buffer("a", (4,), "f32"), Buffer("b", (4,), "f32"), Buffer("h", (4,), "f32", "host"))
 ZERO, MOVE = Memset(Ref("a")), Copy(Ref("b"), Ref("a"), "dtod")

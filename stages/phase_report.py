@@ -1,36 +1,20 @@
-"""What an epoch looked like: where a step's time went, and what that means."""
+"""Where the time of timed steps went, and what that means: a stall, or the slowest phase."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from onegraph.stages.registry import STAGES, StageSet
 from onegraph.stages.runner import PhaseTimes
-from onegraph.trainer.trainer import Trainer
 
 #: Below this share of the wall time the device idles for long enough to name the host.
 BUSY_SHARE = 0.5
 
-#: The columns of the calls table, and the ledger kinds that each sums.
-CALL_COLUMNS = {
-    "launches": ("launch", "matmul"),
-    "graph launches": ("graph_launch",),
-    "HtoD": ("htod",),
-    "DtoH": ("dtoh",),
-    "DtoD": ("dtod",),
-    "memsets": ("memset", "memset_sync"),
-    "allocs, frees": ("alloc", "free"),
-    "syncs": ("sync",),
-    "host ops": ("host",),
-}
-
 
 @dataclass(frozen=True)
 class PhaseReport:
-    """Phase times of an epoch.
+    """Phase times of some steps, as of an epoch.
 
     Attributes:
         last, mean: milliseconds by phase, of the last timed step and over all timed steps.
@@ -38,8 +22,8 @@ class PhaseReport:
         diagnosis: one sentence on what bounds the step.
         host: mean milliseconds by phase in which the host was at work, waiting left out.
         step_ms: wall time of the last timed step, run alone, from an idle device to an idle device.
-        wall_ms: mean wall time of a learning step over the epoch, with its share of collecting;
-            ``None`` where it was not measured.
+        wall_ms: mean wall time of a step while many ran, with its share of whatever ran between
+            them; ``None`` where it was not measured.
         phases_ms: sum of the phases of the last timed step.
         busy_share: the part of `step_ms` in which the device was at work and did not just wait
             inside a phase for the host; a lower bound, as the two may work at once.
@@ -59,7 +43,7 @@ class PhaseReport:
 def phase_report(
     times: PhaseTimes, step_ms: float, wall_ms: float | None = None
 ) -> PhaseReport | None:
-    """Read an epoch's event times against the wall time of a step; ``None`` without any.
+    """Read event times against the wall time of a step; ``None`` without any.
 
     Two things make a device idle. Between its phases no event sees it: the phases then sum to less
     than the wall time. Inside a phase the events count it as the phase's own time, because the
@@ -68,9 +52,9 @@ def phase_report(
     only the host's own ops are such time.
 
     Args:
-        times: of the epoch's timed steps; the last of them is the one that `step_ms` measured.
+        times: of the timed steps; the last of them is the one that `step_ms` measured.
         step_ms: wall milliseconds of that step, from an idle device to an idle device.
-        wall_ms: mean wall milliseconds of a learning step over the epoch.
+        wall_ms: mean wall milliseconds of a step while many ran.
     """
     if not times.steps:
         return None
@@ -118,24 +102,3 @@ def _slowest(mean: dict[str, float], host: dict[str, float]) -> str:
     total = sum(mean.values())
     share = mean[slowest] / total if total else 0.0
     return f"the slowest phase is {slowest}: {mean[slowest]:.3f} ms, {share:.0%} of them"
-
-
-def call_rows(counts: Counter[str]) -> list[int]:
-    """A step's calls in the columns of `CALL_COLUMNS`."""
-    return [sum(counts[kind] for kind in kinds) for kinds in CALL_COLUMNS.values()]
-
-
-def program_calls(trainer: Trainer) -> dict[str, list[int]]:
-    """Device calls of a steady step by program, as the programs state them."""
-    rows = {}
-    for program in (trainer.learn_program, trainer.collect_program):
-        total: Counter[str] = Counter()
-        for (_, kind), n in program.calls().items():
-            total[kind] += n
-        rows[program.name] = call_rows(total)
-    return rows
-
-
-def stage_names(stages: StageSet) -> str:
-    """The names of the stages that are on, for a line of the log."""
-    return ", ".join(f"{s.number} {s.name}" for s in STAGES if s.number in stages) or "0 legacy"

@@ -1,8 +1,10 @@
-"""The page's few HTML forms. Whatever comes from outside goes through `text`."""
+"""A page's few HTML forms. Whatever comes from outside goes through `text`."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
 
@@ -70,3 +72,37 @@ def details(summary: str, content: str) -> str:
 def missing(what: str, reason: str) -> str:
     """A piece that is not there, and why."""
     return f'<p class="missing"><strong>{text(what)}:</strong> {text(reason.rstrip("."))}.</p>'
+
+
+# ---------------------------------------------------------------- what a page says in few words
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A piece that can't be shown, and why."""
+
+    reason: str
+
+
+def command(*words: object) -> str:
+    """A command line, quoted so that it can be pasted."""
+    return shlex.join(str(word) for word in words)
+
+
+def duration(microseconds: float) -> str:
+    """Three figures at least, in the unit that suits."""
+    if microseconds >= 1e4:
+        return f"{microseconds / 1e3:,.1f} ms"
+    if microseconds >= 1e3:
+        return f"{microseconds / 1e3:.2f} ms"
+    return f"{microseconds:.1f} µs"
+
+
+def number(value: float | None, form: str) -> str:
+    """A figure, or a dash where it was not finite or not recorded."""
+    return "–" if value is None else format(value, form)
+
+
+def sentence(words: str) -> str:
+    """`words` with a capital at their head and a full stop at their end."""
+    return f"{words[:1].upper()}{words[1:]}."

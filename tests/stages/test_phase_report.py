@@ -6,9 +6,9 @@ import pytest
 
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import Buffer, Phase, PhaseTimes, Ref, Runner, StepProgram, Workspace
+from onegraph.stages.phase_report import phase_report
 from onegraph.stages.program import Host, Memset
 from onegraph.stages.s3_phase_events import rewrite
-from onegraph.trainer.report import phase_report
 
 
 def times(phases, host=None):

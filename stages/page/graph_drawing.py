@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from onegraph.stages.page.markup import Missing
 from onegraph.stages.program import (
     Copy,
     GraphLaunch,
@@ -21,6 +22,7 @@ from onegraph.stages.program import (
     RecordEvent,
     StepProgram,
 )
+from onegraph.stages.runner import Runner
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,14 @@ class Cluster:
     name: str
     nodes: tuple[Node, ...]
     graphed: bool = True
+
+
+@dataclass(frozen=True)
+class DriverGraph:
+    """A step's graphs as the driver holds them, and the text that they were read from."""
+
+    clusters: tuple[Cluster, ...]
+    dot: str
 
 
 class DotError(ValueError):
@@ -136,6 +146,23 @@ def from_dot(text: str, names: Sequence[str]) -> tuple[Cluster, ...]:
     if len(names) == len(clusters):
         clusters = [Cluster(n, c.nodes) for n, c in zip(names, clusters, strict=True)]
     return tuple(clusters)
+
+
+def driver_graph(runner: Runner) -> DriverGraph | Missing:
+    """The captured graphs of `runner` as its driver draws them.
+
+    Raises:
+        DotError: the driver's text can't be read.
+        DeviceError: the driver would not draw.
+    """
+    if runner.device.kind != "cuda":
+        return Missing(f"the {runner.device.kind} device has no driver to ask")
+    dots = runner.graph_dots()
+    if not dots:
+        return Missing("these stages capture no graph")
+    text = "\n".join(dots.values())
+    names = [cluster.name for cluster in from_program(runner.program) if cluster.graphed]
+    return DriverGraph(from_dot(text, names), text)
 
 
 def _past_attributes(tokens: Sequence[str], at: int) -> int:

@@ -1,0 +1,1 @@
+"""What pages are made of, and the page about any loop (`loop_report`); charts need `plot`."""
