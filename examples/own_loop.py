@@ -5,24 +5,28 @@ that is allocated and freed in each step, a blocking memset, and a read-back to 
 `docs/writing-a-stage.md` goes through this file. Run it: ``python examples/own_loop.py``.
 """
 
+import argparse
 import sys
+from functools import partial
+from pathlib import Path
 
 import numpy as np
-import own_loop_kernels  # noqa: F401  importing the kernels declares them
 from rich.console import Console
 
-from onegraph.kernels.catalogue import find
+from onegraph.kernels.catalogue import find, load_kernels
 from onegraph.kernels.device import open_device
 from onegraph.stages import STAGES, Buffer, Fragment, Launch, Limit, Phase, Ref, Stage, StepProgram
+from onegraph.stages.bench import bench
+from onegraph.stages.bench_table import times_table
+from onegraph.stages.page.loop_report import loop_report
 from onegraph.stages.program import Alloc, Copy, Free, Host, Memset
 from onegraph.stages.program_subject import ProgramSubject
-from onegraph.stages.verify import verify
+from onegraph.stages.verify import cumulative_sets, verify
 from onegraph.stages.verify_table import verify_lines, verify_table
 
+load_kernels(Path(__file__).with_name("own_loop_kernels"))
+
 ROWS, DIMS, CLUSTERS, BATCH = 4096, 8, 16, 128
-
-
-# ---- the loop's data
 
 
 def points():
@@ -75,14 +79,12 @@ COUNTER = (
     Copy(Ref("first"), Ref("h_first"), "htod", group="counter"),
 )
 
+SUM = {"distance": Ref("distance"), "inertia": Ref("scratch"), "batch": BATCH}
+
 INERTIA = (
     Alloc("scratch", group="inertia"),
     Memset(Ref("scratch"), blocking=True, group="inertia"),
-    Launch(
-        "km_inertia",
-        {"distance": Ref("distance"), "inertia": Ref("scratch"), "batch": BATCH},
-        group="inertia",
-    ),
+    Launch("km_inertia", SUM, group="inertia"),
     Copy(Ref("h_inertia"), Ref("scratch"), "dtoh", group="inertia"),
     Free("scratch", group="inertia"),
     Host("add_up", add_up, ("h_inertia", "h_total"), ("h_total",), group="inertia"),
@@ -129,7 +131,18 @@ KNOWN = (STAGES[0], STAGES[3], OWN, STAGES[5], STAGES[6])
 SUBJECT = ProgramSubject("mini-batch k-means", LEGACY, "label", "centroids", KNOWN)
 
 if __name__ == "__main__":
-    device = sys.argv[1] if len(sys.argv) > 1 else "auto"
-    result = verify(SUBJECT, lambda: open_device(device))
-    Console(width=140, highlight=False).print(verify_table(result), *verify_lines(result), sep="\n")
-    sys.exit(0 if result.ok else 1)
+    parser = argparse.ArgumentParser(description="Verify the loop, time it, write a page about it.")
+    parser.add_argument("device", nargs="?", default="auto", help="auto, cuda or host")
+    parser.add_argument("--bench", action="store_true", help="time each set of stages")
+    parser.add_argument("--report", metavar="FILE", help="write an HTML page about it all")
+    asked, console = parser.parse_args(), Console(width=140, highlight=False)
+    opener, timed = partial(open_device, asked.device), None
+    verified = verify(SUBJECT, opener)
+    console.print(verify_table(verified), *verify_lines(verified), sep="\n")
+    if asked.bench and verified.ok:
+        with opener() as device:
+            timed = bench(SUBJECT, cumulative_sets(KNOWN), device, program="kmeans")
+        console.print(times_table(timed))
+    if asked.report:
+        loop_report(SUBJECT, opener, asked.report, verified=verified, timed=timed)
+    sys.exit(0 if verified.ok else 1)

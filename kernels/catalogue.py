@@ -6,16 +6,18 @@ declaration is what `HostDevice` and `CudaDevice` check arguments against, and a
 ``.cu`` signature to it.
 
 A kernel need not stand in this package: a pair anywhere is a kernel from the import of its ``.py``
-file on (`docs/writing-a-stage.md`).
+file on, and `load_kernels` imports the pairs of a folder (`docs/writing-a-stage.md`).
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Literal
 
@@ -159,6 +161,56 @@ def kernel(
         return twin
 
     return declare
+
+
+class KernelFolderError(ValueError):
+    """A folder whose kernels can't be loaded; the message names the file and the remedy."""
+
+
+def load_kernels(folder: Path | str) -> tuple[KernelSpec, ...]:
+    """Declare the kernels of a folder, wherever it is: each ``x.cu`` with its ``x.py`` beside it.
+
+    For kernels outside any package that can be imported. A twin can't import its neighbours; other
+    files of the folder are left alone. To load a folder again does no harm.
+
+    Raises:
+        KernelFolderError: no such folder, no ``.cu`` file in it, or one without a twin that
+            declares it.
+        ValueError: a kernel of that name is declared elsewhere.
+        Exception: whatever a twin raises as it is imported.
+    """
+    folder = Path(folder).absolute()
+    sources = sorted(folder.glob("*.cu"))
+    if not sources:
+        what = "holds no .cu file" if folder.is_dir() else "is no folder"
+        raise KernelFolderError(f"{folder} {what}; name the folder in which your kernels lie")
+    for source in sources:
+        twin = source.with_suffix(".py")
+        if not twin.is_file():
+            raise KernelFolderError(
+                f"{source} has no twin; write {twin.name} beside it, which declares the kernel"
+            )
+        _import_file(twin)
+        if source.stem not in _registry or _registry[source.stem].source != source:
+            raise KernelFolderError(
+                f"{twin} declares no kernel {source.stem!r}; the decorated function, the .py and"
+                " the .cu file have one name"
+            )
+    return tuple(_registry[source.stem] for source in sources)
+
+
+def _import_file(path: Path) -> None:
+    # Under its path: no name that can be imported is taken, and two folders can't collide.
+    name = str(path)
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
 
 
 @cache

@@ -206,7 +206,7 @@ class ProgramSteps:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Keep the garbage collector out of a sample; it runs between the samples instead."""
     gc.collect()
     enabled = gc.isenabled()
@@ -220,7 +220,7 @@ def _no_collection() -> Iterator[None]:
 
 def _seconds(candidate: Candidate, steps: int, clock: Clock) -> float:
     candidate.wait()
-    with _no_collection():
+    with no_collection():
         before = clock()
         candidate.run(steps)
         candidate.wait()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from onegraph.stages.runner import PhaseTimes
+from onegraph.stages.bench import no_collection
+from onegraph.stages.runner import PhaseTimes, Runner
 
 #: Below this share of the wall time the device idles for long enough to name the host.
 BUSY_SHARE = 0.5
@@ -79,6 +82,35 @@ def phase_report(
         phases_ms=total,
         busy_share=busy,
     )
+
+
+def time_phases(
+    runner: Runner, steps: int, clock: Callable[[], float] = time.perf_counter
+) -> PhaseReport | None:
+    """Run `steps` timed steps (at least one), each alone on an idle device, and read them.
+
+    ``None`` where the program has no boundary events. The first step of a runner warms up and
+    captures: take it, and a few more, before.
+    """
+    if not runner.keeps_times:
+        return None
+    taken: list[PhaseTimes] = []
+    step_ms = 0.0
+    with no_collection():
+        for _ in range(steps):
+            runner.device.synchronize()
+            before = clock()
+            runner.step(timed=True)
+            runner.device.synchronize()
+            step_ms = (clock() - before) * 1e3
+            taken.append(runner.timings())  # at once: a run keeps few sets of events
+    names = taken[0].phases
+    times = PhaseTimes(
+        tuple(step for one in taken for step in one.steps),
+        {name: tuple(ms for one in taken for ms in one.phases[name]) for name in names},
+        {name: tuple(ms for one in taken for ms in one.host[name]) for name in names},
+    )
+    return phase_report(times, step_ms)
 
 
 def _stall(total: float, waits: dict[str, float], step_ms: float, busy: float) -> str:

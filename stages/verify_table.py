@@ -55,8 +55,8 @@ def _rows(one: SetResult) -> Iterator[tuple[str, ...]]:
 
 def outcome_cells(one: SetResult) -> tuple[str, str, str, str]:
     """The set, its choices' digest, and how its parameters differ from the first and the last."""
-    differences = (difference_words(d) for d in (one.from_first, one.from_previous))
-    return (one.label, one.choices[:8], *differences)
+    first, previous = _difference(one.from_first), _difference(one.from_previous)
+    return one.label, one.choices[:8], first, previous
 
 
 def verdict(one: SetResult) -> str:
@@ -71,8 +71,7 @@ def call_cells(calls: ProgramCalls) -> tuple[str, ...]:
     return (*cells, str(sum(calls.nodes.values()) or ""))
 
 
-def difference_words(difference: Difference | None) -> str:
-    """``equal``, the relative difference, or a dash where there is nothing to compare."""
+def _difference(difference: Difference | None) -> str:
     if difference is None:
         return "-"
     return "equal" if difference.equal else f"{difference.relative:.0e}"

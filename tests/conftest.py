@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+pytest.register_assert_rewrite("page_reader")
+
 
 @functools.cache
 def missing_gpu() -> str:

@@ -25,6 +25,8 @@ _STAND_IN = {role: f"#0a0b{0x10 + i:02x}" for i, role in enumerate(_ROLES)}
 _STYLES = ("-", "--", "-.", ":")
 #: Inches; a chart is as wide as a phone and stands in a grid on anything wider.
 WIDTH, HEIGHT = 5.0, 2.9
+#: Characters of a bar's or a series' name; more would leave no room for the drawing.
+LONGEST = 30
 
 
 class PlotUnavailableError(RuntimeError):
@@ -53,6 +55,11 @@ def require_plots() -> None:
 def colour(index: int) -> str:
     """The stand-in of series colour `index`."""
     return _STAND_IN[f"c{index % COLOURS}"]
+
+
+def _shortened(label: str) -> str:
+    """`label`, cut where it would not fit; the table beside the chart has all of it."""
+    return label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…"
 
 
 def _grouped(value: float, position: int | None = None) -> str:
@@ -122,7 +129,7 @@ class Chart:
                     linewidth=1.6,
                     marker="o" if len(s.x) <= 24 else "",
                     markersize=3.2,
-                    label=s.name,
+                    label=_shortened(s.name),
                 )
             if log:
                 self._log()
@@ -199,12 +206,12 @@ class Chart:
             color=colour(i),
             edgecolor=_STAND_IN["paper"],
             linewidth=edge,
-            label=name,
+            label=_shortened(name),
             **how,
         )
 
     def _rows(self, labels: Sequence[str]) -> None:
-        self.axes.set_yticks(np.arange(len(labels)), labels)
+        self.axes.set_yticks(np.arange(len(labels)), [_shortened(label) for label in labels])
         self.axes.invert_yaxis()
         self.axes.tick_params(axis="y", length=0)
 

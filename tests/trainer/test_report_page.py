@@ -1,16 +1,24 @@
 """``onegraph report``: the page of a real run, read back as a browser would."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from page_reader import (
+    HOSTILE,
+    DrawingDevice,
+    Page,
+    browse,
+    leads_to,
+    loads_nothing,
+    needs_browser,
+    shown_without_complaint,
+)
 
 from onegraph.kernels.device import DeviceUnavailableError, HostDevice
 from onegraph.stages import STAGES
@@ -23,9 +31,7 @@ from onegraph.trainer.config import load_config
 from onegraph.trainer.loop import q_table
 from onegraph.trainer.trainer import Trainer
 
-CHROMIUM = Path("/usr/bin/chromium")
 SECTIONS = ("stages", "phases", "calls", "learning", "policy", "graph", "config", "commands")
-HOSTILE = "<script>alert('x')</script><img src=http://example.com/x.png>&\"'$x$"
 
 CHAIN = {
     "env.kind": "chain",
@@ -82,68 +88,6 @@ def copied(chain, tmp_path):
     return Path(shutil.copytree(chain, tmp_path / "run"))
 
 
-class Page(HTMLParser):
-    """What a reader of the page meets: text and tables by section, ids, whatever is loaded."""
-
-    def __init__(self, folder, void=("meta", "link", "img", "path", "rect", "use")):
-        super().__init__()
-        self.void = void
-        self.source = (folder / "report.html").read_text(encoding="utf-8")
-        self.ids, self.loads, self.tags, self.links = [], [], set(), []
-        self.text, self.tables, self.figures = {}, {}, {}
-        self._open, self._section, self._figure = [], "", ""
-        self.feed(self.source)
-        self.close()
-        assert self._open == [], "every element is closed"
-
-    def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.tags.add(tag)
-        if tag not in self.void:
-            self._open.append(tag)
-        if "id" in found:
-            self.ids.append(found["id"])
-        for name, value in attrs:
-            if name in ("src", "srcset", "data", "poster", "action", "xlink:href"):
-                self.loads.append(value)
-            elif name == "href":
-                (self.links if tag in ("a", "use") else self.loads).append(value)
-            elif "url(" in (value or "") and not re.search(r"url\(#", value):
-                self.loads.append(value)
-        if tag == "section":
-            self._section = found["id"]
-        if tag == "figure":
-            self._figure = found["id"]
-        if tag == "tr":
-            self.tables.setdefault(self._section, []).append([])
-        if tag in ("th", "td"):
-            self.tables[self._section][-1].append("")
-
-    def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
-        if tag not in self.void:
-            self.handle_endtag(tag)
-
-    def handle_endtag(self, tag):
-        if tag in self.void:
-            return
-        assert self._open.pop() == tag
-        if tag == "section":
-            self._section = ""
-        if tag == "figure":
-            self._figure = ""
-
-    def handle_data(self, data):
-        self.text[self._section] = self.text.get(self._section, "") + data
-        if self._figure:
-            self.figures[self._figure] = self.figures.get(self._figure, "") + data
-        if self._open and self._open[-1] in ("th", "td"):
-            self.tables[self._section][-1][-1] += data
-
-    def row(self, section, first):
-        return next(row for row in self.tables[section] if row[0] == first)
-
-
 def records(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
@@ -152,25 +96,12 @@ def records(folder):
 
 
 def test_every_section_is_there_and_the_navigation_leads_to_it(chain):
-    page = Page(chain)
-    assert set(SECTIONS) <= set(page.ids)
-    assert len(page.ids) == len(set(page.ids))
-    leads = {link[1:] for link in page.links}
-    assert set(SECTIONS) <= leads <= set(page.ids)
-    for name in SECTIONS:
-        assert page.text[name].strip()
+    leads_to(Page(chain), SECTIONS)
 
 
 @pytest.mark.parametrize("run", ["chain", "market"])
 def test_the_page_loads_nothing(run, request):
-    page = Page(request.getfixturevalue(run))
-    assert page.loads == ["data:,"]
-    assert "@import" not in page.source
-    assert not page.tags & {"script", "iframe", "img", "object", "embed", "base", "form"}
-    assert all(link.startswith("#") for link in page.links)
-    assert re.findall(r"url\((?!#)", page.source) == []
-    assert "default-src 'none'" in page.source
-    assert len(page.source.encode()) < 2 * 2**20
+    loads_nothing(Page(request.getfixturevalue(run)))
 
 
 def test_hostile_names_and_config_strings_are_text(chain):
@@ -440,24 +371,6 @@ def test_without_matplotlib_the_extra_is_named_before_any_work(chain, capsys, mo
     assert "pip install 'onegraph[plot]'" in capsys.readouterr().err
 
 
-class DrawingDevice(HostDevice):
-    """The host device, which draws its graphs as a driver does."""
-
-    kind = "cuda"
-
-    def graph_dot(self, graph):
-        clusters = [
-            f'subgraph cluster_{i} {{ label="graph_{i}" graph[style="dashed"];'
-            + "".join(
-                f'"graph_{i}_node_{j}"[style="bold" shape="octagon" label="{j}\n{node.label}\n"];'
-                for j, node in enumerate(child.nodes)
-            )
-            + "}"
-            for i, child in enumerate(graph.children)
-        ]
-        return f"digraph dot {{ {' '.join(clusters)} }}"
-
-
 def test_where_there_is_a_driver_its_graph_is_drawn_too(copied, monkeypatch):
     monkeypatch.setattr("onegraph.trainer.page.facts.open_device", lambda kind: DrawingDevice())
     assert onegraph("report", copied, "--no-stages-bench") == 0
@@ -489,46 +402,13 @@ def test_a_device_that_is_not_to_be_had_is_named_and_the_host_taken(copied, monk
 # ---------------------------------------------------------------- in a browser
 
 
-def browse(page, tmp_path, *words):
-    command = [
-        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        "--hide-scrollbars", "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}",
-        *words, page.as_uri(),
-    ]  # fmt: skip
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=True, env=os.environ
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM.exists(), reason="no /usr/bin/chromium: make browser installs it")
+@needs_browser
 @pytest.mark.parametrize(("width", "scheme"), [(1200, 1), (500, 0)], ids=["light", "dark, narrow"])
 def test_a_browser_shows_the_page_without_complaint(market, tmp_path, width, scheme):
-    from matplotlib.image import imread
-
-    picture = tmp_path / "page.png"
-    shown = browse(
-        market / "report.html",
-        tmp_path,
-        f"--window-size={width},4000",
-        f"--screenshot={picture}",
-        f"--blink-settings=preferredColorScheme={scheme}",
-    )
-    assert "CONSOLE" not in shown.stderr  # where Chromium logs what a page complains of
-    pixels = imread(picture)[:, :, :3]
-    assert pixels.shape[:2] == (4000, width)
-    paper = pixels[2, 2]
-    assert (paper.mean() > 0.9) == (scheme == 1)
-    drawn = np.abs(pixels - paper).max(axis=2) > 0.1
-    for band in np.array_split(drawn, 8):  # every part of it shows something
-        assert 0.002 < band.mean() < 0.9
-    edge = drawn[:, -1].mean()
-    assert edge < 0.2  # nothing runs out of the window
+    shown_without_complaint(market / "report.html", tmp_path, width, scheme)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM.exists(), reason="no /usr/bin/chromium: make browser installs it")
+@needs_browser
 def test_a_browser_says_so_when_a_page_complains(tmp_path):
     """The console check can fail: here is a page that would load something."""
     page = tmp_path / "bad.html"
@@ -539,8 +419,7 @@ def test_a_browser_says_so_when_a_page_complains(tmp_path):
     assert "CONSOLE" in browse(page, tmp_path, "--dump-dom").stderr
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM.exists(), reason="no /usr/bin/chromium: make browser installs it")
+@needs_browser
 def test_a_browser_reads_the_page_as_it_was_written(market, tmp_path):
     dom = browse(market / "report.html", tmp_path, "--dump-dom").stdout
     (tmp_path / "report.html").write_text(dom, encoding="utf-8")
