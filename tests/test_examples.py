@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_reader import Page, leads_to, loads_nothing
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -54,6 +56,58 @@ def test_the_last_stage_leaves_one_graph_launch(output: str) -> None:
     cells = dict(zip(header[header.index("launch") :], last[5:], strict=False))
     assert cells["graph"] == "1/1"
     assert {cells[name] for name in ("launch", "HtoD", "DtoH", "alloc", "sync", "host")} == {"0/0"}
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory) -> tuple[str, Path]:
+    """What the example prints and writes when it is asked for all that it does, without paths."""
+    pytest.importorskip("matplotlib", reason="the page's charts need matplotlib")
+    folder = tmp_path_factory.mktemp("page")
+    done = python("-P", str(EXAMPLE), "host", "--bench", "--report", "k.html", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout, folder / "k.html"
+
+
+LABELS = [
+    "0 legacy",
+    "0,3 phase-events",
+    "0,3,4 device-scalars",
+    "0,3,4,5 child-graphs",
+    "0,3,4,5,6 parent-graph",
+]
+
+
+def test_the_benchmark_has_a_row_for_each_set(everything: tuple[str, Path]) -> None:
+    printed, _ = everything
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in printed.splitlines()
+        if line.startswith("│")
+    ]
+    assert [row[0] for row in rows] == LABELS
+    assert rows[0][3] == "1.00x"
+    assert rows[-1][-2:] == ["4", "graph launches 1"]
+
+
+def test_the_page_shows_what_was_printed(everything: tuple[str, Path]) -> None:
+    printed, path = everything
+    page = Page(path)
+    leads_to(page, ("verify", "stages", "calls", "phases", "graph", "commands"))
+    loads_nothing(page)
+    for label in LABELS:
+        median = page.row("stages", label)[1]
+        assert re.search(rf"│ {re.escape(label)} +│ +{re.escape(median)} │", printed)
+        assert page.row("verify", label)[-1] == "ok"
+    command = f"-P {EXAMPLE} host --bench --report k.html"
+    assert command in page.text["commands"]
+
+
+def test_a_page_that_cannot_be_written_is_one_line_at_the_end(tmp_path) -> None:
+    pytest.importorskip("matplotlib", reason="the page's charts need matplotlib")
+    done = python(str(EXAMPLE), "host", "--report", "no/k.html", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no/k.html: the page can't be written there" in done.stderr.splitlines()[-1]
 
 
 def test_the_loop_is_k_means() -> None:
@@ -110,10 +164,9 @@ def test_the_kernels_are_pairs_that_compile(source: Path) -> None:
     pytest.importorskip("cuda.core")
     done = python(
         "-c",
-        f"import sys; sys.path.insert(0, {str(EXAMPLES)!r})\n"
-        "import own_loop_kernels\n"
-        "from onegraph.kernels.catalogue import find\n"
+        "from onegraph.kernels.catalogue import find, load_kernels\n"
         "from onegraph.kernels.compile import compile_kernel\n"
+        f"load_kernels({str(KERNELS)!r})\n"
         f"spec = find({source.stem!r})\n"
         f"assert str(spec.source) == {str(source)!r}, spec.source\n"
         "assert compile_kernel(spec, 'sm_90').startswith(b'\\x7fELF')\n",
@@ -138,11 +191,15 @@ def test_every_block_of_the_page_is_quoted_or_runs(tmp_path) -> None:
     python_blocks = blocks(PAGE.read_text(), "python")
     quotes = [b for b in python_blocks if quoted(b)]
     rest = [b for b in python_blocks if not quoted(b)]
-    assert len(quotes) >= 7
-    assert len(rest) >= 6
+    assert len(quotes) >= 8
+    assert len(rest) >= 9
+    if importlib.util.find_spec("matplotlib") is None:  # the report's blocks come last
+        first = next(i for i, block in enumerate(rest) if "loop_report" in block)
+        assert first >= len(rest) - 2
+        rest = rest[:first]
     script = tmp_path / "page.py"
     script.write_text("\n".join([f"import sys; sys.path.insert(0, {str(EXAMPLES)!r})", *rest]))
-    done = python(str(script))
+    done = python(str(script), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import Buffer, Phase, PhaseTimes, Ref, Runner, StepProgram, Workspace
-from onegraph.stages.phase_report import phase_report
+from onegraph.stages.phase_report import phase_report, time_phases
 from onegraph.stages.program import Host, Memset
 from onegraph.stages.s3_phase_events import rewrite
 
@@ -162,3 +162,44 @@ def test_the_same_launches_are_the_work_itself_on_the_host_device(monkeypatch):
     report = step(TimedDevice(Clock(monkeypatch), {"a": 0.001, "b": 0.001}), host_ms=0, repeat=50)
     assert report.busy_share == pytest.approx(1.0)
     assert report.diagnosis.startswith("the slowest phase is work")
+
+
+# ---------------------------------------------------------------- several steps, timed alone
+
+
+def runner_of(device, host_ms):
+    """`prepare` with a host op of the next of `host_ms` milliseconds, then 2 ms of `work`."""
+    clock, left = device.clock, iter(host_ms)
+    program = StepProgram(
+        "learn",
+        "learn",
+        (
+            Phase("prepare", (Host("sleep", lambda h: clock.spend(next(left))),)),
+            Phase("work", (Memset(Ref("b")),)),
+        ),
+        (Buffer("b", (4,), "f32"),),
+    )
+    return Runner(rewrite(program, parts=None), Workspace(device), timed_sets=2)
+
+
+@pytest.mark.parametrize("kind", [TimedDevice, QueueDevice])
+def test_steps_are_timed_alone_and_the_last_is_the_one_that_is_judged(monkeypatch, kind):
+    clock = Clock(monkeypatch)
+    runner = runner_of(kind(clock, {"b": 2.0}), [5.0, 1.0, 3.0, 8.0])
+    runner.step()
+    report = time_phases(runner, 3, clock=lambda: clock.now)
+    assert report.timed_steps == 3  # more than there are sets of events
+    assert report.mean["prepare"] == pytest.approx((1 + 3 + 8) / 3, abs=0.02)
+    assert report.last["prepare"] == pytest.approx(8.0, abs=0.02)
+    assert report.mean["work"] == pytest.approx(2.0, abs=0.02)
+    assert report.host["prepare"] == pytest.approx(4.0, abs=0.02)
+    assert report.step_ms == pytest.approx(10.0, abs=0.02)
+    assert report.busy_share == pytest.approx(0.2, abs=0.01)
+    assert "longest in prepare" in report.diagnosis
+
+
+def test_a_program_without_boundaries_times_nothing():
+    program = StepProgram(
+        "learn", "learn", (Phase("work", (Memset(Ref("b")),)),), (Buffer("b", (4,), "f32"),)
+    )
+    assert time_phases(Runner(program, Workspace(HostDevice())), 3) is None

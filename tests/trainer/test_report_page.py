@@ -25,10 +25,13 @@ from onegraph.stages import STAGES
 from onegraph.stages.bench import device_words
 from onegraph.stages.call_columns import CALL_COLUMNS
 from onegraph.stages.page.charts import Chart, Series
+from onegraph.stages.page.loop_report import loop_report
+from onegraph.stages.registry import ALL
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.cli import main
 from onegraph.trainer.config import load_config
 from onegraph.trainer.loop import q_table
+from onegraph.trainer.subject import TrainerSubject
 from onegraph.trainer.trainer import Trainer
 
 SECTIONS = ("stages", "phases", "calls", "learning", "policy", "graph", "config", "commands")
@@ -397,6 +400,27 @@ def test_a_device_that_is_not_to_be_had_is_named_and_the_host_taken(copied, monk
     assert "device cuda (NVIDIA H200)" in page.text[""]
     assert "Measured for this page on host (NumPy): the run's device, cuda, is not" in page.text[""]
     assert onegraph("report", copied, "--device", "cuda") == 1
+
+
+# ---------------------------------------------------------------- the page about any loop
+
+
+@pytest.mark.parametrize("program", ["learn", "collect"])
+def test_the_trainer_is_a_loop_like_any_other(chain, tmp_path, program):
+    subject = TrainerSubject(load_config(chain / "config.toml"))
+    facts = loop_report(
+        subject, HostDevice, tmp_path / "report.html", sets=[ALL], steps=4, rounds=1,
+        program=program,
+    )  # fmt: skip
+    assert facts.verification.ok
+    page = Page(tmp_path)
+    loads_nothing(page)
+    last = [row for row in page.tables["calls"] if row[0] == "0-6 parent-graph"]
+    assert [row[1] for row in last] == ["learn", "collect"]
+    assert {row[3] for row in last} == {"1/1"}
+    assert page.row("stages", "0-6 parent-graph")[5] == "1"
+    drawn = "adam_step" if program == "learn" else "env_tabular"
+    assert drawn in page.figures["figure-graph"]
 
 
 # ---------------------------------------------------------------- in a browser
