@@ -177,7 +177,7 @@ def _verified(facts: LoopFacts) -> str:
             " step's device calls against the budgets."
         ),
         table(("stages", "choices", "from first", "from previous", "verdict"), rows, left=5),
-        f"<pre>{text(listed)}</pre>",
+        f'<pre class="command">{text(listed)}</pre>',
     )
 
 
