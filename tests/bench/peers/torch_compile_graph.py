@@ -19,7 +19,6 @@ from .problem import InitialState, PeerSpec
 from .torch_graph import capture
 from .torch_learner import Replay, matmul_precision, require_cuda, require_device
 
-
 #: PyTorch 2.11's Inductor fails an assertion of its own on this step at M (reordering the loops of
 #: two halves of a split reduction, `reorder_loops_by_dep_pair`). Without the split it compiles, and
 #: took 159 us a step in float32 and 123 us in TF32 on an H200.
