@@ -50,12 +50,19 @@ class Measurements:
 
     show: Callable[[BenchResult], None]
     _taken: dict[tuple[str, str], BenchResult] = field(default_factory=dict)
+    _failed: dict[tuple[str, str], Exception] = field(default_factory=dict)
 
     def of(self, size: str, device: Device, benchmark) -> BenchResult:
         """The run of `size` on `device`."""
         key = size, device.kind
+        if key in self._failed:  # once is enough: a run takes minutes
+            raise self._failed[key]
         if key not in self._taken:
-            self._taken[key] = self._take(size, device, benchmark._timer)
+            try:
+                self._taken[key] = self._take(size, device, benchmark._timer)
+            except Exception as error:
+                self._failed[key] = error
+                raise
             self.show(self._taken[key])
         return self._taken[key]
 

@@ -133,7 +133,7 @@ def measure(
     if subject.size.replay_only:
         others, skipped = [], {"peers": "there is no peer of the replay alone"}
     else:
-        others, skipped = load_peers().candidates(subject, device.kind)
+        others, skipped = load_peers().candidates(subject, device.kind, say=notes().print)
     candidates: list[Candidate] = list(others)
     try:
         return bench(subject, sets, device, rounds=rounds, peers=candidates, skipped=skipped)

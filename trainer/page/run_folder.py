@@ -23,7 +23,7 @@ class _Record(BaseModel):
 
 
 class PhaseRecord(_Record):
-    """A phase report as an epoch wrote it (`onegraph.trainer.report.PhaseReport`)."""
+    """A phase report as an epoch wrote it (`onegraph.stages.phase_report.PhaseReport`)."""
 
     last: dict[str, float | None]
     mean: dict[str, float | None]

@@ -18,7 +18,8 @@ A peer that a machine can't run is skipped by name (`PeerUnavailableError`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from .problem import InitialState, PeerSpec, PeerUnavailableError, Precision, problem
@@ -42,6 +43,9 @@ PEERS = ("torch_eager", "jax_scan", "torch_graph", "torch_compile_graph")
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32")
 
+#: Characters of a library's error that are kept.
+REASON = 400
+
 
 def open_peer(name: str, spec: PeerSpec, initial: InitialState) -> Peer:
     """The peer of that name at its start.
@@ -58,11 +62,16 @@ def open_peer(name: str, spec: PeerSpec, initial: InitialState) -> Peer:
 
 
 def candidates(
-    subject, device_kind: str, precisions: Sequence[Precision] = PRECISIONS
+    subject,
+    device_kind: str,
+    precisions: Sequence[Precision] = PRECISIONS,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[PeerSteps], dict[str, str]]:
-    """Every peer of `subject`'s step that this machine has, and why the others are absent.
+    """Every peer of `subject`'s step that runs on this machine, and why the others do not.
 
-    On the host there is one precision: TF32 is a mode of the GPU's matrix units.
+    Each takes its first steps here, which compile and capture what it needs: a library that fails
+    at them is left out by name, with what it said, and the run goes on. On the host there is one
+    precision: TF32 is a mode of the GPU's matrix units.
     """
     found: list[PeerSteps] = []
     skipped: dict[str, str] = {}
@@ -70,10 +79,20 @@ def candidates(
     for precision in precisions if device_kind == "cuda" else ("float32",):
         for name in PEERS:
             label = f"{name} {precision}"
+            began = time.perf_counter()
+            peer = None
             try:
                 peer = open_peer(name, spec.at(precision), initial)
+                peer.run(peer.quantum)
+                peer.wait()
             except PeerUnavailableError as error:
                 skipped[label] = str(error)
+            except Exception as error:  # noqa: BLE001  whatever another library raises
+                skipped[label] = f"{type(error).__name__}: {str(error).strip()[:REASON]}"
+                if peer is not None:
+                    peer.close()
             else:
                 found.append(PeerSteps(label, peer))
+            outcome = f"left out: {skipped[label]}" if label in skipped else "ready"
+            say(f"{label}: {outcome} ({time.perf_counter() - began:.1f} s)")
     return found, skipped
