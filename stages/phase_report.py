@@ -28,8 +28,10 @@ class PhaseReport:
         wall_ms: mean wall time of a step while many ran, with its share of whatever ran between
             them; ``None`` where it was not measured.
         phases_ms: sum of the phases of the last timed step.
-        busy_share: the part of `step_ms` in which the device was at work and did not just wait
-            inside a phase for the host; a lower bound, as the two may work at once.
+        busy_share: the part of a step's wall time in which the device was at work and did not just
+            wait inside a phase for the host; a lower bound, as the two may work at once. The wall
+            time is the shorter of `step_ms` and `wall_ms`: a lone step also pays for waking the
+            host up, which steps that follow one another do not.
     """
 
     last: dict[str, float]
@@ -68,14 +70,13 @@ def phase_report(
         name: min(values[-1], last[name]) for name, values in times.host.items() if name in last
     }
     total, waited = sum(last.values()), sum(waits.values())
-    busy = min((total - waited) / step_ms, 1.0) if step_ms > 0 else 1.0
+    wall = step_ms if wall_ms is None else min(step_ms, wall_ms)
+    busy = min((total - waited) / wall, 1.0) if wall > 0 else 1.0
     return PhaseReport(
         last=last,
         mean=mean,
         timed_steps=len(times.steps),
-        diagnosis=_stall(total, waits, step_ms, busy)
-        if busy < BUSY_SHARE
-        else _slowest(mean, host),
+        diagnosis=_stall(total, waits, wall, busy) if busy < BUSY_SHARE else _slowest(mean, host),
         host=host,
         step_ms=step_ms,
         wall_ms=wall_ms,

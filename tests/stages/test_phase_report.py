@@ -35,6 +35,13 @@ def test_phases_that_fill_the_step_name_the_slowest():
     assert report.diagnosis == "the slowest phase is adam: 2.000 ms, 50% of them"
 
 
+def test_a_lone_steps_latency_is_no_stall_of_steps_that_follow_one_another():
+    """As measured of one graph launch on an H200: 83 us of phases, 234 us alone, 72 us in a row."""
+    report = phase_report(times({"draw": 0.05, "adam": 0.033}), 0.234, 0.072)
+    assert report.busy_share == 1.0
+    assert report.diagnosis.startswith("the slowest phase is draw")
+
+
 def test_phases_far_shorter_than_the_step_are_a_stall():
     report = phase_report(times({"forward": 0.5, "adam": 0.5}), 4.0)
     assert report.busy_share == 0.25
