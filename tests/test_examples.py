@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from page_reader import Page, leads_to, loads_nothing
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 EXAMPLE = EXAMPLES / "own_loop.py"

@@ -24,6 +24,8 @@ from onegraph.stages.page.loop_facts import TIMED_STEPS, LoopReportError
 from onegraph.stages.page.loop_report import loop_report
 from onegraph.stages.verify import VerifyError, cumulative_sets, verify
 
+pytestmark = pytest.mark.slow
+
 SUBJECT = own_loop.SUBJECT
 SECTIONS = ("verify", "stages", "calls", "phases", "graph", "commands")
 LABELS = [

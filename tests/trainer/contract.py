@@ -89,6 +89,7 @@ def broken_chain(config: Config) -> TabularEnvironment:
 
 
 class EquivalenceContract:
+    @pytest.mark.slow
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_every_set_of_stages_gives_the_bits_of_stage_0(
         self, open_device: OpenDevice, variant: str

@@ -16,6 +16,8 @@ from onegraph.trainer.config import load_config
 from onegraph.trainer.loop import InterruptedRunError, Loop, q_error, q_table
 from onegraph.trainer.progress import ProgressDisplay
 
+pytestmark = pytest.mark.slow
+
 #: Three epochs of 16 learning steps after 16 vector steps of filling, less the last two steps.
 RUN = {"loop__total_env_steps": 64 + 4 * (3 * 16 - 1 - 2), "loop__timed_steps": 4}
 

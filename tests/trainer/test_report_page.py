@@ -34,6 +34,8 @@ from onegraph.trainer.loop import q_table
 from onegraph.trainer.subject import TrainerSubject
 from onegraph.trainer.trainer import Trainer
 
+pytestmark = pytest.mark.slow
+
 SECTIONS = ("stages", "phases", "calls", "learning", "policy", "graph", "config", "commands")
 
 CHAIN = {

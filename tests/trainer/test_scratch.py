@@ -9,6 +9,8 @@ from scratch_rules import CARRIED, run_poisoned, scratch
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.registry import format_set, valid_sets
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["chain", "market"])
 @pytest.mark.parametrize("stages", valid_sets(), ids=format_set)
