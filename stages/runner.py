@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from onegraph.guards.markers import cold_path, hot_path
 from onegraph.kernels.device.base import (
     DeviceArray,
     DeviceError,
@@ -58,6 +59,7 @@ class _BoundGraph:
         self.timed: GraphExec | None = None
         self._items: list[Graph | RecordEvent] = []
 
+    @hot_path
     def __call__(self) -> None:
         if self.plain is None:
             self._warm_up()
@@ -70,6 +72,7 @@ class _BoundGraph:
         else:
             self.device.graph_launch(self.plain)
 
+    @cold_path("once for each captured program")
     def _warm_up(self) -> None:
         with self.device.warm_up():
             for action in self._eager(self.op):
@@ -190,6 +193,7 @@ class Runner:
 
     # ---------------------------------------------------------------- running
 
+    @hot_path
     def step(self, *, timed: bool = False) -> StepCounts:
         """Run one step; `timed` also records the boundary events that stage 3 put in.
 
@@ -221,6 +225,7 @@ class Runner:
         self.index += 1
         return counts
 
+    @cold_path("once an epoch")
     def timings(self) -> PhaseTimes:
         """Times of the timed steps since the last call. Waits for the last event.
 
@@ -257,6 +262,7 @@ class Runner:
 
     # ---------------------------------------------------------------- binding
 
+    @cold_path("when an array has moved")
     def _bind_all(self) -> None:
         self.release_graphs()
         self.workspace.ensure(self.program.buffers)
