@@ -31,14 +31,15 @@ endif
 # -P keeps the checkout itself off sys.path: `import kernels` must fail here as it does for a user.
 PYTEST := $(PY) -P -m pytest
 
-.PHONY: help demo test quick check format types gpu-test gpu-bench bench soak clean
+.PHONY: help demo test quick check format docs types gpu-test gpu-bench bench soak clean
 
 help:
 	@echo "make demo       train on the shipped market sample on the CPU, all stages on"
 	@echo "make test       the tests that CI runs"
 	@echo "make quick      the unit tests that take under a minute"
-	@echo "make check      ruff, formatting, mypy"
+	@echo "make check      ruff, formatting, mypy, and the guards on this repository"
 	@echo "make format     let ruff mend and format what it can"
+	@echo "make docs       the pages that are generated: one for each rule of the guards"
 	@echo "make gpu-test   the tests that need a GPU; fails without one"
 	@echo "make gpu-bench  the benchmarks that need a GPU"
 	@echo "make bench      the benchmarks that do not"
@@ -59,10 +60,14 @@ check: $(DEV) types
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy -p onegraph
+	@$(PY) -P -m onegraph.guards check
 
 format: $(DEV)
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
+
+docs: $(DEV)
+	@$(PY) -P -m onegraph.guards.docs docs/rules
 
 gpu-test: $(DEV)
 	@ONEGRAPH_REQUIRE_GPU=1 $(PYTEST) -m "gpu and not soak" tests/gpu $(ARGS)
@@ -109,5 +114,5 @@ $(VENV)/.installed-dev: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@touch $(VENV)/.installed-runtime $@
 
 clean:
-	rm -rf $(VENV) .types build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) .types build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .guards_cache .hypothesis .benchmarks
 	find $(LAYERS) tests -name __pycache__ -type d -prune -exec rm -rf {} +
