@@ -131,6 +131,17 @@ def test_a_check_imports_nothing_heavy(project):
     assert not HEAVY & loaded
 
 
+def test_the_program_lists_it_and_hands_everything_on(project, capsys):
+    from onegraph.trainer.cli.app import run
+
+    assert run(["--help"]) == 0
+    assert "Keep host round trips out of hot code" in capsys.readouterr().out
+    assert run(["guard", "check", "--output-format", "concise"]) == 1
+    assert "GRD101" in capsys.readouterr().out
+    assert run(["guard", "rule", "--help"]) == 0
+    assert "onegraph guard rule" in capsys.readouterr().out
+
+
 def test_the_module_runs_too(project):
     done = subprocess.run(
         [sys.executable, "-P", "-m", "onegraph.guards", "check"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from onegraph.trainer.cli import demo, stages, train
+from onegraph.trainer.cli import demo, guard, stages, train
 from onegraph.trainer.cli.errors import reported
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app.command("train", epilog=train.FIELDS_EPILOG)(reported(train.train))
 app.command("evaluate")(reported(train.evaluate))
 app.command("demo")(reported(demo.demo))
 app.command("config")(reported(train.show_config))
+app.command("guard", context_settings=guard.PASSED_ON, add_help_option=False)(guard.guard)
 app.add_typer(stages.app, name="stages")
 
 
