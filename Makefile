@@ -34,15 +34,17 @@ endif
 # -P keeps the checkout itself off sys.path: `import kernels` must fail here as it does for a user.
 PYTEST := $(PY) -P -m pytest
 
-.PHONY: help demo test quick check format types browser gpu-test gpu-sanitize gpu-bench bench soak clean
+.PHONY: help demo test quick check format docs types browser gpu-test gpu-sanitize gpu-bench \
+  bench soak clean
 
 help:
 	@echo "make demo       train on the shipped market sample on the CPU, all stages on"
 	@echo "make test       the tests that CI runs"
 	@echo "make quick      the unit tests that take under a minute"
-	@echo "make check      ruff, formatting, mypy"
+	@echo "make check      ruff, formatting, mypy, and the guards on this repository"
 	@echo "make format     let ruff mend and format what it can"
 	@echo "make browser    install Debian's chromium (as root), for the tests that open the report"
+	@echo "make docs       the pages that are generated: one for each rule of the guards"
 	@echo "make gpu-test   the tests that need a GPU; fails without one"
 	@echo "make gpu-sanitize  a few of them under compute-sanitizer's tools"
 	@echo "make gpu-bench  time the stages, and other libraries, on a GPU"
@@ -64,6 +66,7 @@ check: $(DEV) types
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy -p onegraph
+	@$(PY) -P -m onegraph.guards check
 
 format: $(DEV)
 	@$(PY) -m ruff check --fix .
@@ -73,6 +76,9 @@ format: $(DEV)
 browser:
 	@if [ -x /usr/bin/chromium ]; then echo "/usr/bin/chromium is there"; \
 	else apt-get install -y --no-install-recommends chromium fonts-dejavu-core; fi
+
+docs: $(DEV)
+	@$(PY) -P -m onegraph.guards.docs docs/rules
 
 gpu-test: $(DEV)
 	@ONEGRAPH_REQUIRE_GPU=1 $(PYTEST) -m "gpu and not soak" tests/gpu $(ARGS)
@@ -127,5 +133,5 @@ $(VENV)/.installed-dev: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	@touch $(VENV)/.installed-runtime $@
 
 clean:
-	rm -rf $(VENV) .types build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) .types build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .guards_cache .hypothesis .benchmarks
 	find $(LAYERS) tests -name __pycache__ -type d -prune -exec rm -rf {} +

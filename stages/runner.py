@@ -11,6 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from onegraph.guards.markers import cold_path, hot_path
 from onegraph.kernels.device.base import (
     DeviceArray,
     DeviceError,
@@ -67,6 +68,7 @@ class _BoundGraph:
         self.timed: GraphExec | None = None
         self._items: list[Graph | RecordEvent] = []
 
+    @hot_path
     def __call__(self) -> None:
         if self.plain is None:
             self._warm_up()
@@ -79,6 +81,7 @@ class _BoundGraph:
         else:
             self.device.graph_launch(self.plain)
 
+    @cold_path("once for each captured program")
     def _warm_up(self) -> None:
         with self.device.warm_up():
             for action in self._eager(self.op):
@@ -200,6 +203,7 @@ class Runner:
 
     # ---------------------------------------------------------------- running
 
+    @hot_path
     def step(self, *, timed: bool = False) -> StepCounts:
         """Run one step; `timed` also records the boundary events that stage 3 put in.
 
@@ -249,6 +253,7 @@ class Runner:
         self.index += 1
         return counts
 
+    @cold_path("once an epoch")
     def timings(self) -> PhaseTimes:
         """Times of the timed steps since the last call. Waits for the last event.
 
@@ -303,6 +308,7 @@ class Runner:
 
     # ---------------------------------------------------------------- binding
 
+    @cold_path("when an array has moved")
     def _bind_all(self) -> None:
         if self._retired:
             raise ProgramError(f"program {self.program.name} can't run any more: {self._retired}")

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("guards", "kernels", "stages", "trainer")
 BUILD_INPUTS = ("pyproject.toml", "setup.py", "LICENSE", "README.md")
-DATA_SUFFIXES = {".css", ".cu", ".cuh", ".gz", ".md", ".toml", ".typed"}
+DATA_SUFFIXES = {".css", ".csv", ".cu", ".cuh", ".gz", ".md", ".toml", ".typed"}
 
 
 def run_python(*arguments, cwd):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from onegraph.guards.markers import cold_path
 from onegraph.stages.registry import format_set
 from onegraph.trainer.config import Config, ConfigError, config_from_json, config_to_json
 from onegraph.trainer.trainer import Progress, Trainer
@@ -40,6 +41,7 @@ class Checkpoint:
     state: dict[str, NDArray[np.generic]]
 
 
+@cold_path("writes a checkpoint")
 def save_checkpoint(path: Path, trainer: Trainer) -> None:
     """Write the trainer's state to `path`, whole or not at all.
 

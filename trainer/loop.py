@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from onegraph.guards.markers import cold_path, hot_path
 from onegraph.stages.phase_report import PhaseReport, phase_report
 from onegraph.stages.registry import format_set
 from onegraph.trainer.checkpoint import save_checkpoint
@@ -138,6 +139,7 @@ class Loop:
         """The state with the best validation score."""
         return self.run_dir / "checkpoints" / "best.safetensors"
 
+    @cold_path("writes a checkpoint")
     def _save(self, path: Path) -> None:
         save_checkpoint(path, self.trainer)
 
@@ -171,6 +173,7 @@ class Loop:
         patience = self.config.loop.early_stop_epochs
         return bool(patience) and self.trainer.progress.epochs_without_gain >= patience
 
+    @hot_path
     def _epoch(self, total: int) -> None:
         trainer, loop = self.trainer, self.config.loop
         started = time.perf_counter()
@@ -207,6 +210,7 @@ class Loop:
         count, steps = self.config.loop.timed_steps, self.config.loop.epoch_steps
         return (position + 1) * count // steps > position * count // steps
 
+    @cold_path("times one step of the epoch between two waits")
     def _measured_step(self) -> float:
         """The epoch's last learning step, from an idle device to an idle device, in ms."""
         self.trainer.wait()
@@ -224,6 +228,7 @@ class Loop:
         if self.display is not None:
             self.display.update(self.trainer.env_steps, note)
 
+    @cold_path("once an epoch")
     def _finish_epoch(self, steps: int, step_ms: float, wall_ms: float, started: float) -> None:
         trainer = self.trainer
         history = trainer.history(steps)

@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from onegraph.guards.markers import hot_path
 from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.budget import Budget
@@ -34,6 +35,7 @@ class TrainerRun:
     def budgets(self) -> Mapping[str, Budget]:
         return self.trainer.budgets
 
+    @hot_path
     def step(self, *, timed: bool = False) -> Mapping[str, StepCounts]:
         learned = self.trainer.learn(timed=timed)
         return {"learn": learned, "collect": self.trainer.collect(timed=timed)}

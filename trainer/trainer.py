@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from onegraph.guards.markers import cold_path, hot_path
 from onegraph.kernels.common.layout import ADAM_GROUPS, Counter
 from onegraph.kernels.device.base import Device, DeviceError
 from onegraph.kernels.device.ledger import StepCounts
@@ -293,12 +294,14 @@ class Trainer:
         """Steps of single environments so far."""
         return self.progress.collects * self.shapes.lanes
 
+    @hot_path
     def collect(self, *, timed: bool = False) -> StepCounts:
         """One step of every lane, inserted into the replay."""
         counts = self._collect.step(timed=timed)
         self.progress.collects += 1
         return counts
 
+    @hot_path
     def learn(self, *, timed: bool = False) -> StepCounts:
         """One learning step.
 
@@ -314,12 +317,14 @@ class Trainer:
         self.progress.learns += 1
         return counts
 
+    @hot_path
     def latest(self, after: int = 0) -> PublishedRecord | None:
         """The newest published statistics, without waiting; ``None`` if torn or not newer."""
         return read_record(self.workspace.host["record"], after=after)
 
     # ---------------------------------------------------------------- reading, in the epoch scope
 
+    @cold_path("in the epoch scope, when no step runs")
     def history(self, steps: int) -> dict[str, NDArray[np.float64]]:
         """The last `steps` learning steps' statistics, oldest first, by field name."""
         steps = min(steps, self.shapes.ring, self.progress.learns)
@@ -330,21 +335,25 @@ class Trainer:
         ]
         return {field.name.lower(): rows[:, field] for field in RecordField}
 
+    @cold_path("in the epoch scope, when no step runs")
     def timings(self) -> PhaseTimes:
         """Phase times of the timed steps since the last call."""
         with self.device.ledger.within("epoch"):
             return self._learn.timings()
 
+    @cold_path("in the epoch scope, when no step runs")
     def parameters(self) -> NDArray[np.float32]:
         """The online network's parameters [size]."""
         with self.device.ledger.within("epoch"):
             return self.workspace.read("theta")
 
+    @cold_path("in the epoch scope, when no step runs")
     def indices(self) -> NDArray[np.int32]:
         """The batch indices of the last learning step."""
         with self.device.ledger.within("epoch"):
             return self.workspace.read("index")
 
+    @cold_path("in the epoch scope, when no step runs")
     def wait(self) -> None:
         """Wait for the device, in the epoch scope."""
         with self.device.ledger.within("epoch"):
@@ -369,11 +378,13 @@ class Trainer:
         programs = (self.learn_program, self.collect_program)
         return sorted({b.name for p in programs for b in p.buffers if b.persistent})
 
+    @cold_path("reads a whole state for a checkpoint")
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Every persistent buffer by name: all that a resumed run continues from."""
         with self.device.ledger.within("io"):
             return {name: self.workspace.read(name) for name in self._persistent()}
 
+    @cold_path("writes a whole state, before the run goes on")
     def restore(self, state: dict[str, NDArray[np.generic]], progress: Progress) -> None:
         """Continue from a saved state, whichever stages and device wrote it.
 

@@ -11,6 +11,7 @@ from onegraph.kernels.device.base import (
 )
 from onegraph.kernels.device.host import HostDevice
 from onegraph.kernels.device.ledger import Ledger, StepCounts
+from onegraph.kernels.device.no_roundtrips import RoundTripError, no_roundtrips
 from onegraph.kernels.device.select import DeviceUnavailableError, open_device
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "HostDevice",
     "Ledger",
     "ModuleMixError",
+    "RoundTripError",
     "StepCounts",
+    "no_roundtrips",
     "open_device",
 ]

@@ -7,7 +7,7 @@ checked on any run and not only on an instrumented one.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -60,6 +60,8 @@ class Ledger:
         history: how many of the latest steps of each scope keep their own counts.
         totals: ``(scope, phase, kind)`` over the whole run.
         op: label of the op being executed, for error messages.
+        watch: called with the kind of each call before it is made, and may refuse it by raising
+            (`onegraph.kernels.device.no_roundtrips`).
     """
 
     history: int = 256
@@ -67,12 +69,15 @@ class Ledger:
     step: int = -1
     phase: str = ""
     op: str = ""
+    watch: Callable[[str], None] | None = None
     totals: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _current: dict[tuple[str, str], int] = field(default_factory=dict)
     _steps: dict[str, deque[StepCounts]] = field(default_factory=dict)
 
     def count(self, kind: str) -> None:
         """One call of `kind` in the present scope and phase."""
+        if self.watch is not None:
+            self.watch(kind)
         key = (self.phase, kind)
         self._current[key] = self._current.get(key, 0) + 1
 
