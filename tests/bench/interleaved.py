@@ -21,7 +21,7 @@ from onegraph.stages.bench import BenchResult, Entry, bench
 from onegraph.trainer.bench import BenchSubject, named_size
 from onegraph.trainer.cli.bench import cumulative_sets
 
-ROUNDS = 20
+ROUNDS = 12
 
 #: The precisions of the peers by size. At S a step is launches and no arithmetic.
 PRECISIONS: dict[str, tuple[peers.Precision, ...]] = {
