@@ -7,6 +7,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -49,6 +50,18 @@ class Report:
     unmatched: tuple[str, ...] = ()
 
 
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Room for `RECURSION` frames, and the caller's own limit again afterwards."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, RECURSION))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+@_deep_recursion()
 def check(
     paths: Sequence[Path],
     config: Config,
@@ -70,7 +83,6 @@ def check(
         UnknownCodeError, BaselineError: the config names what there is not.
     """
     codes = selected(config.select, config.extend_select, config.ignore)
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), RECURSION))
     everything = [*paths]
     if (config.root / "pyproject.toml").is_file():
         everything.append(config.root)

@@ -96,22 +96,6 @@ class Function:
                 return True
         return False
 
-    @cached_property
-    def is_abstract(self) -> bool:
-        """It has no body of its own: a docstring, ``...``, ``pass`` or NotImplementedError."""
-        for statement in self.body:
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                continue
-            if isinstance(statement, ast.Pass):
-                continue
-            if isinstance(statement, ast.Raise) and statement.exc is not None:
-                raised = statement.exc
-                raised = raised.func if isinstance(raised, ast.Call) else raised
-                if last_name(raised) == "NotImplementedError":
-                    continue
-            return False
-        return True
-
 
 def last_name(node: ast.expr) -> str:
     """The last name of ``a.b.c`` or of a call of it."""

@@ -114,3 +114,10 @@ def test_an_encoding_is_written_back():
     assert decode(b"\xef\xbb\xbfx = 1\n").encoded("x = 2\n") == b"\xef\xbb\xbfx = 2\n"
     with pytest.raises(ReadError, match="not utf-8"):
         decode(b"\xff")
+
+
+def test_a_check_leaves_the_callers_recursion_limit(tmp_path):
+    (tmp_path / "a.py").write_text(SYNC)
+    before = sys.getrecursionlimit()
+    assert check([tmp_path], build(tmp_path.resolve(), {}, "test")).findings
+    assert sys.getrecursionlimit() == before
