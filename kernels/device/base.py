@@ -49,14 +49,6 @@ class ModuleMixError(DeviceError):
     """A kernel of the graphed module was launched outside a graph, or the other way round."""
 
 
-def dtype_code(dtype: np.dtype[Any]) -> str:
-    """The catalogue's short name of `dtype` (``f32``, ``i64``, …)."""
-    for code, candidate in DTYPES.items():
-        if candidate == dtype:
-            return code
-    raise ValueError(f"dtype {dtype} has no device form; use one of {', '.join(DTYPES)}")
-
-
 class DeviceArray:
     """A contiguous array in device memory, or in pinned host memory that the device maps.
 

@@ -97,7 +97,7 @@ def _node(op: Op) -> Node:
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|->|[{}\[\];=,]|[^\s{}\[\];=,"]+', re.S)
 #: What the driver calls a node that only holds others, or nothing.
-_HOLDERS = re.compile(r"\b(child|graph|empty|event|conditional)\b", re.I)
+_HOLDERS = re.compile(r"\b(child|graph|empty|event|conditional)\b|^graph_\d+$", re.I)
 
 
 def from_dot(text: str, names: Sequence[str]) -> tuple[Cluster, ...]:

@@ -39,7 +39,6 @@ from onegraph.stages.page.step_figures import (
     work_nodes,
 )
 from onegraph.stages.phase_report import PhaseReport
-from onegraph.stages.program import GraphLaunch
 from onegraph.stages.registry import StageSet, stage_names
 from onegraph.stages.subject import Subject
 from onegraph.stages.verification import Verification
@@ -317,11 +316,8 @@ def _graph(facts: LoopFacts) -> str:
         return section("graph", title, missing("The graph can't be drawn", facts.clusters.reason))
     last = facts.sets[-1]
     words = graph_words(
-        f"a step of {facts.program}", stage_names(last.stages, facts.subject.known), facts.clusters
+        f"a step of {facts.program}", stage_names(last.stages, facts.subject.known), last.program
     )
-    ops = [op for _, op in last.program.ops()]
-    if len(ops) == 1 and isinstance(ops[0], GraphLaunch):
-        words += " One parent graph holds them all, and the host launches it once."
     return section(
         "graph",
         title,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onegraph.stages.bench import Spread
 from onegraph.stages.call_columns import CALL_COLUMNS, call_rows
 from onegraph.stages.page.charts import COLOURS, Chart
-from onegraph.stages.page.graph_drawing import Cluster, DriverGraph, draw
+from onegraph.stages.page.graph_drawing import Cluster, DriverGraph, draw, from_program
 from onegraph.stages.page.markup import (
     Missing,
     details,
@@ -20,6 +20,7 @@ from onegraph.stages.page.markup import (
     table,
     text,
 )
+from onegraph.stages.program import GraphLaunch, StepProgram
 
 # ---------------------------------------------------------------- step time by stage
 
@@ -177,13 +178,18 @@ def phase_table(last: PhaseMs, mean: PhaseMs, host: PhaseMs, timed_steps: int) -
 # ---------------------------------------------------------------- the graph
 
 
-def graph_words(step: str, stages: str, clusters: Sequence[Cluster]) -> str:
+def graph_words(step: str, stages: str, program: StepProgram) -> str:
     """How large the step is; `step` as in ``a learning step``, `stages` in words."""
+    clusters = from_program(program)
     graphs = sum(c.graphed for c in clusters)
-    return (
+    words = (
         f"At stages {stages}, {step} is {work_nodes(clusters)} work nodes in {len(clusters)}"
         f" clusters, {graphs} of them graphs."
     )
+    ops = [op for _, op in program.ops()]
+    if len(ops) == 1 and isinstance(ops[0], GraphLaunch):
+        words += " One parent graph holds them all, and the host launches it once."
+    return words
 
 
 def work_nodes(clusters: Sequence[Cluster]) -> int:

@@ -87,6 +87,51 @@ def test_dot_gives_the_children_their_names_and_the_order_of_their_edges():
     assert [c.name for c in from_dot(DOT, ["ddqn"])] == ["cluster_2", "cluster_3"]
 
 
+#: As the driver wrote a step at stage 6 on an H200, cut to two children: a child's node has nothing
+#: but the name of its graph.
+FROM_AN_H200 = """digraph dot {
+subgraph cluster_186 {
+label="graph_186" graph[style="dashed"];
+"graph_186_node_0"[style="solid" shape="rectangle" label="0
+graph_187
+"];
+
+"graph_186_node_1"[style="solid" shape="rectangle" label="1
+graph_188
+"];
+
+"graph_186_node_0" -> "graph_186_node_1";
+}
+subgraph cluster_187 {
+label="graph_187" graph[style="dashed"];
+"graph_187_node_0"[style="bold" shape="octagon" label="0
+grad_norm_partial
+"];
+
+"graph_187_node_1"[style="bold" shape="octagon" label="1
+clip_factor
+"];
+
+"graph_187_node_0" -> "graph_187_node_1";
+}
+subgraph cluster_188 {
+label="graph_188" graph[style="dashed"];
+"graph_188_node_0"[style="bold" shape="octagon" label="0
+adam_step
+"];
+
+}
+}
+"""
+
+
+def test_dot_as_a_driver_wrote_it_has_no_work_in_the_parent():
+    assert from_dot(FROM_AN_H200, ["adam_grad", "adam"]) == (
+        Cluster("adam_grad", (Node("grad_norm_partial", "kernel"), Node("clip_factor", "kernel"))),
+        Cluster("adam", (Node("adam_step", "kernel"),)),
+    )
+
+
 @pytest.mark.parametrize("text", ["", "digraph dot {", 'digraph { "a" -> "b" }', "]]}}["])
 def test_dot_without_work_is_refused(text):
     with pytest.raises(DotError, match="no node that does work"):

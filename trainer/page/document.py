@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onegraph.stages.page.document import PageSection, Tile, document
+from onegraph.stages.page.graph_drawing import from_program
 from onegraph.stages.page.markup import Missing, number, text
 from onegraph.stages.page.step_figures import work_nodes
 from onegraph.stages.registry import format_set
@@ -62,8 +63,9 @@ def _tiles(facts: Facts) -> list[Tile]:
             tiles.append(
                 Tile("device calls a step", str(sum(own.calls.values())), f"stage 0: {first}")
             )
-    if not isinstance(facts.clusters, Missing):
-        nodes, clusters = work_nodes(facts.clusters), len(facts.clusters)
+    if not isinstance(facts.program, Missing):
+        drawn = from_program(facts.program)
+        nodes, clusters = work_nodes(drawn), len(drawn)
         tiles.append(Tile("work nodes a step", str(nodes), f"in {clusters} clusters"))
     scores = [e.score for e in epochs if e.score is not None]
     if scores:

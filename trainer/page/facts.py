@@ -16,11 +16,9 @@ from onegraph.kernels.device import Device, DeviceError, DeviceUnavailableError,
 from onegraph.stages.call_columns import calls_by_kind
 from onegraph.stages.flags import parse_stages
 from onegraph.stages.page.graph_drawing import (
-    Cluster,
     DotError,
     DriverGraph,
     driver_graph,
-    from_program,
 )
 from onegraph.stages.page.markup import Missing
 from onegraph.stages.program import GraphLaunch, ProgramError, StepProgram
@@ -83,7 +81,7 @@ class Facts:
     times: StageTimes | Missing
     times_from: Path | None
     calls: tuple[StageCalls, ...] | Missing
-    clusters: tuple[Cluster, ...] | Missing
+    program: StepProgram | Missing
     driver: DriverGraph | Missing
     policy: Policy | Missing
 
@@ -124,7 +122,7 @@ def gather(run: RunFolder, device: DeviceKind | None, *, measure: bool) -> Facts
         times=times,
         times_from=bench if bench.is_file() else None,
         calls=made if isinstance(made, Missing) else made[0],
-        clusters=made if isinstance(made, Missing) else from_program(made[1]),
+        program=made if isinstance(made, Missing) else made[1],
         driver=_try(lambda: captured_graph(config, opened, stages)),
         policy=policy,
     )

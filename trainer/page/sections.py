@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from onegraph.stages.bench import Spread
 from onegraph.stages.page.charts import Chart, Series
+from onegraph.stages.page.graph_drawing import from_program
 from onegraph.stages.page.markup import (
     Missing,
     command,
@@ -319,17 +320,15 @@ def policy(facts: Facts) -> str:
 def graph(facts: Facts) -> str:
     """The step's graph, children as clusters."""
     title = "The step as a graph"
-    if isinstance(facts.clusters, Missing):
-        return section("graph", title, missing("The graph can't be drawn", facts.clusters.reason))
-    words = graph_words("a learning step", stage_names(facts.stages), facts.clusters)
-    if facts.stages >= {6}:
-        words += " One parent graph holds them all, and the host launches it once."
+    if isinstance(facts.program, Missing):
+        return section("graph", title, missing("The graph can't be drawn", facts.program.reason))
+    words = graph_words("a learning step", stage_names(facts.stages), facts.program)
     source = command("onegraph", "stages", "show", format_set(facts.stages), *_config_of(facts))
     return section(
         "graph",
         title,
         paragraph(words),
-        graph_figures(facts.clusters, facts.driver, "Read downwards. From", source),
+        graph_figures(from_program(facts.program), facts.driver, "Read downwards. From", source),
     )
 
 
