@@ -119,5 +119,9 @@ def test_an_encoding_is_written_back():
 def test_a_check_leaves_the_callers_recursion_limit(tmp_path):
     (tmp_path / "a.py").write_text(SYNC)
     before = sys.getrecursionlimit()
-    assert check([tmp_path], build(tmp_path.resolve(), {}, "test")).findings
-    assert sys.getrecursionlimit() == before
+    sys.setrecursionlimit(1_500)
+    try:
+        assert check([tmp_path], build(tmp_path.resolve(), {}, "test")).findings
+        assert sys.getrecursionlimit() == 1_500
+    finally:
+        sys.setrecursionlimit(before)
