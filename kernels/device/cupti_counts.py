@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -97,6 +97,11 @@ class CuptiCounter:
 
     Open it before the graphs are made that it shall see into.
 
+    Args:
+        on_call: called with the driver's name of each call as it is entered, in a step or not, on
+            the thread that makes it; it may make no driver call itself, nor raise: CUPTI has
+            nobody to raise to.
+
     Raises:
         CuptiUnavailableError: cupti-python or its library is not installed, or another tool holds
             CUPTI.
@@ -106,7 +111,7 @@ class CuptiCounter:
     _registered: ClassVar[bool] = False
     _open: ClassVar[CuptiCounter | None] = None
 
-    def __init__(self) -> None:
+    def __init__(self, on_call: Callable[[str], None] | None = None) -> None:
         try:
             from cupti import cupti
         except (ImportError, RuntimeError) as error:
@@ -119,6 +124,7 @@ class CuptiCounter:
             int(cupti.ActivityKind.CONCURRENT_KERNEL),
             int(cupti.ActivityKind.KERNEL),
         }
+        self._on_call = on_call
         self._ledger: Ledger | None = None
         self._step: DriverStep | None = None
         self._by_correlation: dict[int, DriverStep] = {}
@@ -173,8 +179,12 @@ class CuptiCounter:
 
     def _called(self, userdata: object, domain: int, number: int, data: Any) -> None:
         """CUPTI's callback: a driver call is entered or left. It may make no driver call itself."""
+        if data.callback_site != self._enter:
+            return
+        if self._on_call is not None:
+            self._on_call(data.function_name)
         step, ledger = self._step, self._ledger
-        if step is None or ledger is None or data.callback_site != self._enter:
+        if step is None or ledger is None:
             return
         step.calls[ledger.scope, ledger.phase, ledger.op, data.function_name] += 1
         self._by_correlation[data.correlation_id] = step
