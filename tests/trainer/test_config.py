@@ -151,7 +151,7 @@ def test_a_config_is_frozen():
         (
             "[learn.tau]\nzzz = 1",
             "x.toml: learn.tau.zzz = 1: unknown field; the fields of learn.tau are kind, steps, "
-            "double",
+            "start, end",
         ),
         ("seed = -1\n[learn]\ngamma = 2", "x.toml: seed = -1: use 0 or more (and 1 more)"),
         # not TOML
