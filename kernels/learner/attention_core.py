@@ -26,7 +26,6 @@ from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.common.detmath import exp64
 from onegraph.kernels.learner.row_sums import F
 
-
 #: The most tokens of a row.
 MAX_GROUPS = 64
 
@@ -64,7 +63,7 @@ def join_heads(heads: NDArray[F]) -> NDArray[F]:
 def attention(
     qkv: NDArray[F], heads: int, scale: float | np.floating[Any]
 ) -> tuple[NDArray[F], NDArray[F]]:
-    """``out`` [rows, G, d] and ``prob`` [rows, heads, G, G], in the dtype of `qkv` [rows, G, 3d]."""
+    """``out`` [rows, G, d] and ``prob`` [rows, heads, G, G] of `qkv` [rows, G, 3d], in its dtype."""
     q, k, v = (split_heads(part, heads) for part in np.split(qkv, 3, axis=2))
     score = multiply_in_turn(q, np.swapaxes(k, 2, 3)) * qkv.dtype.type(scale)
     top = np.fmax.reduce(score, axis=3, keepdims=True, initial=-np.inf)
@@ -97,7 +96,11 @@ def attention_core(
     heads: int,
     scale: np.float32,
 ) -> None:
-    """Write `out` [rows, G, d] and `prob` [rows, heads, G, G]; `heads` divides `width`, which is d."""
+    """Write `out` [rows, G, d] and `prob` [rows, heads, G, G]; `width` is d, which `heads` divides.
+
+    Raises:
+        ValueError: more groups than the kernel can take.
+    """
     if groups > MAX_GROUPS:
         raise ValueError(f"{groups} tokens a row; at most {MAX_GROUPS}")
     n = rows * groups * width

@@ -13,8 +13,8 @@ other than 0, x is what a ReLU gave, and `grad_in` becomes 0 where x is not abov
 it is on the other side of the ReLU. Row blocks and column blocks share one launch: neither needs
 what the other computes.
 
-NaN and infinity in a row of g, x or the residual stay in that row of `grad_in`, and in their columns
-of the other two (the row's columns all, where its mean or rstd is not finite).
+NaN and infinity in a row of g, x or the residual stay in that row of `grad_in`, and in their
+columns of the other two (in all columns, where the row's mean or rstd is not finite).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Float32 sums along and across the rows of a matrix, in the orders of ``row_sums.cuh``.
 
-Along a row, one warp: lane l adds elements l, l + 32, l + 64, … in turn, and the 32 partial sums are
-added in a binary tree whose halves stand 16, 8, 4, 2, 1 apart.
+Along a row, one warp: lane l adds elements l, l + 32, l + 64, … in turn, and the 32 partial sums
+are added in a binary tree whose halves stand 16, 8, 4, 2, 1 apart.
 
 Across the rows, a block of 256 threads for eight columns: lane l of a column adds rows l, l + 32,
 l + 64, … in turn; of each four lanes that follow one another (they stand in one warp) come
@@ -42,7 +42,8 @@ def warp_sum(values: NDArray[F]) -> NDArray[F]:
     while width:
         lanes = lanes[:width] + lanes[width : 2 * width]
         width //= 2
-    return lanes[0]
+    total: NDArray[F] = lanes[0]
+    return total
 
 
 def sum_over_rows(values: NDArray[F]) -> NDArray[F]:

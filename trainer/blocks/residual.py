@@ -129,9 +129,7 @@ class ResidualBlock:
         if (scale := self._scale(emit)) is not None:
             grad_branch = self._matrix(emit, "grad_branch")
             n = emit.rows * width
-            emit.launch(
-                "scaled_add_grad", grad_out=grad_out, scale=scale, grad_b=grad_branch, n=n
-            )
+            emit.launch("scaled_add_grad", grad_out=grad_out, scale=scale, grad_b=grad_branch, n=n)
         grad_hidden, grad_norm = self._matrix(emit, "grad_hidden"), self._matrix(emit, "grad_norm")
         linear1, linear2 = f"{self.name}.linear1", f"{self.name}.linear2"
         emit.linear_grad(linear2, hidden, grad_branch, width, width)
