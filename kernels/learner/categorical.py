@@ -106,7 +106,7 @@ def project(
 
 def weighted_log(mass: F64, logarithms: F64) -> F64:
     """``sum of mass log`` [...]; an atom without mass adds 0, whatever its logarithm."""
-    return warp_sum(np.where(mass == 0.0, 0.0, mass * logarithms))
+    return warp_sum(mass * np.where(mass == 0.0, 0.0, logarithms))
 
 
 def negative_entropy(mass: F64) -> F64:
