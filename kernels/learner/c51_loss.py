@@ -1,8 +1,8 @@
 """Cross entropy, its priority and the output gradient of the categorical head (C51).
 
 Source: Bellemare et al. 2017, "A distributional perspective on reinforcement learning", section 4.
-Heads are [B, (A + d) K] logits (see `categorical`); ``head_select`` [B, A] holds action values. With
-p = softmax of the online logits of a_tm1, and m the projection on the atoms of
+Heads are [B, (A + d) K] logits (see `categorical`); ``head_select`` [B, A] holds action values.
+With p = softmax of the online logits of a_tm1, and m the projection on the atoms of
 ``r_t + discount_t z`` under the target's distribution of a*, the greedy action of ``head_select``::
 
     loss     = w * CE,   CE = -sum of m log p
@@ -22,9 +22,9 @@ over the atoms in the orders of `warp_sum` and of `categorical.project`.
 
 Defined outcomes: a discount of 0 drops the bootstrap term, so that a terminal row is right whatever
 the networks say of its successor (even NaN). An action outside 0..A-1, a NaN reward, or logits
-whose softmax is NaN make td, loss and the row's gradients NaN (in the nearest action's atoms), and
-the first and the last q_taken too, so that the finite check skips the step. An infinite reward
-lands on the end of the support.
+whose softmax is NaN make td, loss and the row's gradients NaN (in the nearest action's atoms), so
+that the finite check skips the step; a bad action or online softmax makes q_taken NaN too. An
+infinite reward lands on the end of the support.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ MAX_ATOMS = 256
 
 def support(atoms: int, v_min: float, v_max: float) -> F64:
     """The atoms' places [K]; `atoms` is at least 2."""
-    return float(v_min) + np.arange(atoms) * atom_distance(atoms, v_min, v_max)
+    steps = np.arange(atoms, dtype=np.float64)
+    places: F64 = float(v_min) + steps * atom_distance(atoms, v_min, v_max)
+    return places
 
 
 def atom_distance(atoms: int, v_min: float, v_max: float) -> float:

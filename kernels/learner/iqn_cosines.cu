@@ -5,7 +5,7 @@
 
 extern "C" __global__ void iqn_cosines(float* __restrict__ tau, float* __restrict__ cosines,
                                        const long long* __restrict__ counters, int n,
-                                       int frequencies, int program, int tau_pass,
+                                       int frequencies, int program, int use,
                                        unsigned long long seed) {
     unsigned int step = (unsigned int)(program == 0 ? counters[RNG] - 1 : counters[COLLECT]);
     long long total = (long long)n * frequencies;
@@ -13,7 +13,7 @@ extern "C" __global__ void iqn_cosines(float* __restrict__ tau, float* __restric
          k += (long long)gridDim.x * blockDim.x) {
         unsigned int level = (unsigned int)(k / frequencies);
         int i = (int)(k - (long long)level * frequencies);
-        unsigned int bits = philox4x32(level, step, T_TAU, (unsigned int)tau_pass,
+        unsigned int bits = philox4x32(level, step, T_TAU, (unsigned int)use,
                                        (unsigned int)seed, (unsigned int)(seed >> 32)).x[0] >> 9;
         double value = (2.0 * (double)bits + 1.0) * 5.9604644775390625e-08;  // 2^-24
         double turns = (double)i * value;

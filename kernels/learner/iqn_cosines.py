@@ -1,7 +1,7 @@
 """Quantile levels of an IQN pass, and the cosines that embed them (Dabney et al. 2018, equation 4).
 
 Level k = row Q + j of [rows, Q] comes from Philox, keyed by the seed, at counter (k, step, TAU,
-`tau_pass`): the fourth word keeps the passes of a step apart (`TauPass`). The step is
+`use`, see `TauUse`): the fourth word keeps the passes of a step apart. The step is
 ``counters[RNG] - 1`` in a learning step (`program` 0, after `advance_counters`) and
 ``counters[COLLECT]`` otherwise. The upper 23 bits b of the first word give::
 
@@ -9,7 +9,7 @@ Level k = row Q + j of [rows, Q] comes from Philox, keyed by the seed, at counte
     cosines[k,i] = cos(pi i tau),  i = 0..I-1       the paper has I = 64
 
 A level is exact in float32, and i tau exact in float64; the cosine is `detmath`'s, rounded once.
-The paper's text counts i from 0, and so do we; a constant term (i = 0) is beside the bias.
+The paper counts i from 0, where the cosine is 1 at every level.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onegraph.kernels.common.philox import philox4x32
 from onegraph.kernels.learner.advance_counters import LEARN
 
 
-class TauPass(IntEnum):
+class TauUse(IntEnum):
     """Fourth word of the Philox counter: which pass through the head a level is for."""
 
     ONLINE = 0
@@ -36,12 +36,12 @@ class TauPass(IntEnum):
     EVALUATE = 4
 
 
-def quantile_levels(seed: int, count: int, step: int, tau_pass: int) -> NDArray[np.float32]:
-    """Levels [count], float32, of the pass `tau_pass` of step `step`."""
+def quantile_levels(seed: int, count: int, step: int, use: int) -> NDArray[np.float32]:
+    """Levels [count], float32, of the pass `use` of step `step`."""
     counter = np.zeros((count, 4), np.uint64)
     counter[:, 0] = np.arange(count)
     counter[:, 1] = step & 0xFFFFFFFF
-    counter[:, 2], counter[:, 3] = StreamTag.TAU, tau_pass
+    counter[:, 2], counter[:, 3] = StreamTag.TAU, use
     bits = philox4x32(counter, (seed & 0xFFFFFFFF, seed >> 32))[:, 0] >> np.uint32(9)
     return ((2.0 * bits + 1.0) * 2.0**-24).astype(np.float32)
 
@@ -61,7 +61,7 @@ def cosine_features(tau: NDArray[np.floating], frequencies: int) -> NDArray[np.f
     n="i32",
     frequencies="i32",
     program="i32",
-    tau_pass="i32",
+    use="i32",
     seed="u64",
 )
 def iqn_cosines(
@@ -72,10 +72,10 @@ def iqn_cosines(
     n: int,
     frequencies: int,
     program: int,
-    tau_pass: int,
+    use: int,
     seed: int,
 ) -> None:
     """Write the levels `tau` [n] and their `cosines` [n, frequencies]; n = rows Q."""
     step = int(counters[Counter.RNG]) - 1 if program == LEARN else int(counters[Counter.COLLECT])
-    tau[:n] = quantile_levels(seed, n, step, tau_pass)
+    tau[:n] = quantile_levels(seed, n, step, use)
     cosines[: n * frequencies] = cosine_features(tau[:n], frequencies).ravel()

@@ -1,19 +1,21 @@
-"""TD error, quantile Huber loss and output gradient of the IQN head (Dabney et al. 2018, section 3).
+"""TD error, quantile Huber loss and output gradient of the IQN head.
 
+Source: Dabney et al. 2018, "Implicit quantile networks for distributional reinforcement learning".
 Heads are [B Q, A + d] (online) and [B Q', A + d] (target), a row for each sampled level, d = 1 when
 dueling (see `heads`). With theta_i = q_tau_i(a_tm1) and a* the greedy action of ``head_select``
 [B, A + d], which holds action values or a dueling pair::
 
     T_j      = r_t + discount_t * theta'_j(a*)                                 j = 0..Q'-1
     delta_ij = T_j - theta_i
-    rho_ij   = |tau_i - 1[delta_ij < 0]| * huber(delta_ij) / kappa             equation 2
+    side_ij  = |tau_i - 1[delta_ij < 0]|
+    rho_ij   = side_ij huber(delta_ij) / kappa                                 equation 2
     loss     = w * sum over i of (mean over j of rho_ij)                       equation 3
     td       = mean T_j - mean theta_i
     q_taken  = mean theta_i
-    g_i      = -w / (B Q') * sum over j of |tau_i - 1[delta_ij < 0]| clip(delta_ij, -kappa, kappa) / kappa
+    g_i      = -w / (B Q') * sum over j of side_ij clip(delta_ij, -kappa, kappa) / kappa
 
-``huber`` is 0.5 delta^2 up to kappa and kappa (|delta| - kappa / 2) beyond. ``loss`` is per row; the
-objective is its mean over the batch, and ``g`` carries the 1/B. ``grad_head`` [B Q, A + d] is
+``huber`` is 0.5 delta^2 up to kappa and kappa (|delta| - kappa / 2) beyond. ``loss`` is per row;
+the objective is its mean over the batch, and ``g`` carries the 1/B. ``grad_head`` [B Q, A + d] is
 written whole: a plain head gets g_i in the taken action's column and zero in the others, a dueling
 one ``g_i (1[c = a] - 1/A)`` in column c and g_i in column A.
 
@@ -105,13 +107,11 @@ def iqn_terms(
     dueling: int,
     kappa: float | np.floating[Any],
 ) -> QuantileTerms[F]:
-    """The terms from heads [B, Q, A + d] and [B, Q', A + d], levels [B, Q] and select [B, A + d]."""
+    """The terms from heads [B, Q, A + d] and [B, Q', A + d], and levels [B, Q]."""
     batch, quantiles, stride = head_tm1.shape
     samples = head_target.shape[1]
 
-    def taken_quantiles(
-        head: NDArray[F], chosen: NDArray[np.int64], per_row: int
-    ) -> NDArray[F]:
+    def taken_quantiles(head: NDArray[F], chosen: NDArray[np.int64], per_row: int) -> NDArray[F]:
         flat = head.reshape(batch * per_row, stride)
         values = action_value(flat, np.repeat(chosen, per_row), actions, dueling)
         return values.reshape(batch, per_row)

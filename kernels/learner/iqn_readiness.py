@@ -1,6 +1,6 @@
 """How far the quantile head may be trusted: an average of its loss, and the weight that it earns.
 
-``ready`` is float64 [2] (`Ready`). With m the mean of ``loss`` [B], summed in the order of `reduce`::
+``ready`` is float64 [2] (`Ready`). With m the mean of ``loss`` [B], summed as `reduce` does::
 
     ema = m                                at the first step: while ema is NaN
         = ema * decay + (1 - decay) * m    from then on

@@ -6,7 +6,7 @@ from pair_runs import assert_same
 
 from onegraph.kernels.common.layout import COUNTERS, Counter
 from onegraph.kernels.learner.advance_counters import COLLECT, LEARN
-from onegraph.kernels.learner.iqn_cosines import TauPass
+from onegraph.kernels.learner.iqn_cosines import TauUse
 
 pytestmark = pytest.mark.gpu
 
@@ -18,7 +18,7 @@ LEVELS = [(1, 1), (3, 5), (32, 32), (33, 64), (64, 33), (70, 100)]
 
 
 def spiced(rng, shape, share=0.02, scale=1.0):
-    """Normal numbers of that scale with some NaN, infinities, zeros, and very large and very small ones."""
+    """Normal numbers of that scale with some that are NaN, infinite, zero, huge and tiny."""
     values = (scale * rng.normal(size=shape)).astype(np.float32)
     special = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 3e38, 1e-42], np.float32)
     at = rng.random(shape) < share
@@ -42,9 +42,9 @@ def transitions(rng, n, actions, share=0.02):
 @pytest.mark.parametrize("n", [0, 1, 5, 257, 3001])
 @pytest.mark.parametrize("frequencies", [1, 7, 64])
 @pytest.mark.parametrize(
-    ("program", "tau_pass"), [(LEARN, TauPass.ONLINE), (LEARN, TauPass.TARGET), (COLLECT, 3)]
+    ("program", "use"), [(LEARN, TauUse.ONLINE), (LEARN, TauUse.TARGET), (COLLECT, 3)]
 )
-def test_iqn_cosines(cuda, n, frequencies, program, tau_pass):
+def test_iqn_cosines(cuda, n, frequencies, program, use):
     counters = np.zeros(COUNTERS, np.int64)
     counters[Counter.RNG], counters[Counter.COLLECT] = 2**32 + 5, 2**33 + 77
     assert_same(
@@ -56,7 +56,7 @@ def test_iqn_cosines(cuda, n, frequencies, program, tau_pass):
         n=n,
         frequencies=frequencies,
         program=program,
-        tau_pass=int(tau_pass),
+        use=int(use),
         seed=0xFEDCBA9876543210,
     )
 

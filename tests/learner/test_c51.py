@@ -134,9 +134,7 @@ def test_dueling_combines_atom_by_atom():
     p = 1 / (1 + math.exp(-8))
     assert out["q_taken"][0] == pytest.approx(p)
     g = p - 0.5
-    np.testing.assert_allclose(
-        out["grad_head"][0], np.outer([0.5, -0.5, 1], [-g, g]), rtol=1e-6
-    )
+    np.testing.assert_allclose(out["grad_head"][0], np.outer([0.5, -0.5, 1], [-g, g]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("successor", [NAN, INF, -INF])

@@ -55,9 +55,7 @@ def test_quantile_huber_loss(dueling, kappa):
         head, tau, target, select, action, reward, discount, weight, kappa=kappa, **options
     )
     grad = np.zeros((BATCH * quantiles, stride))
-    write_head_gradient(
-        grad, terms.grad_theta.ravel(), np.repeat(action, quantiles), **options
-    )
+    write_head_gradient(grad, terms.grad_theta.ravel(), np.repeat(action, quantiles), **options)
 
     variable = tensor(head, grad=True)
     rows = torch.arange(BATCH)

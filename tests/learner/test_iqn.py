@@ -12,7 +12,7 @@ from pair_runs import run_host
 from onegraph.kernels.common.layout import COUNTERS, Counter
 from onegraph.kernels.learner.advance_counters import COLLECT, LEARN
 from onegraph.kernels.learner.dqn_loss import write_head_gradient
-from onegraph.kernels.learner.iqn_cosines import TauPass, quantile_levels
+from onegraph.kernels.learner.iqn_cosines import TauUse, quantile_levels
 from onegraph.kernels.learner.iqn_loss import iqn_terms, quantile_huber_terms
 from onegraph.kernels.learner.iqn_mix_grad import mix_gradients
 from onegraph.kernels.learner.iqn_readiness import initial_readiness
@@ -24,7 +24,7 @@ NAN, INF = math.nan, math.inf
 # -------------------------------------------------------------------- levels and cosines
 
 
-def levels_of(n, *, rng=1, collect=0, frequencies=1, program=LEARN, tau_pass=0, seed=3):
+def levels_of(n, *, rng=1, collect=0, frequencies=1, program=LEARN, use=0, seed=3):
     counters = np.zeros(COUNTERS, np.int64)
     counters[Counter.RNG], counters[Counter.COLLECT] = rng, collect
     out = run_host(
@@ -35,7 +35,7 @@ def levels_of(n, *, rng=1, collect=0, frequencies=1, program=LEARN, tau_pass=0, 
         n=n,
         frequencies=frequencies,
         program=program,
-        tau_pass=tau_pass,
+        use=use,
         seed=seed,
     )
     return out["tau"], out["cosines"].reshape(-1, frequencies)
@@ -51,8 +51,8 @@ def test_levels_are_uniform_and_inside_the_unit_interval():
 
 def test_passes_steps_and_programs_draw_apart():
     drawn = [
-        levels_of(64, rng=step, collect=50 + step, program=program, tau_pass=tau_pass)[0]
-        for step, program, tau_pass in itertools.product((1, 2), (LEARN, COLLECT), TauPass)
+        levels_of(64, rng=step, collect=50 + step, program=program, use=use)[0]
+        for step, program, use in itertools.product((1, 2), (LEARN, COLLECT), TauUse)
     ]
     assert len({values.tobytes() for values in drawn}) == len(drawn)
     for one, other in itertools.combinations(drawn, 2):
@@ -61,8 +61,8 @@ def test_passes_steps_and_programs_draw_apart():
 
 @pytest.mark.parametrize(("program", "step"), [(LEARN, 7), (COLLECT, 11)])
 def test_which_counter_numbers_the_step(program, step):
-    tau, _ = levels_of(5, rng=8, collect=11, program=program, tau_pass=TauPass.TARGET)
-    assert tau.tolist() == quantile_levels(3, 5, step, TauPass.TARGET).tolist()
+    tau, _ = levels_of(5, rng=8, collect=11, program=program, use=TauUse.TARGET)
+    assert tau.tolist() == quantile_levels(3, 5, step, TauUse.TARGET).tolist()
 
 
 def test_a_level_depends_on_its_place_alone():
@@ -227,9 +227,7 @@ def test_quantile_huber_against_the_loop_of_the_paper(kappa):
 def test_the_target_is_that_of_the_selected_action_in_each_quantile():
     targets = [[[1, 10], [2, 20], [3, 30]]]
     for select, mean in (([[5, 0]], 2), ([[0, 5]], 20), ([[NAN, 0]], 20)):
-        out = loss_of(
-            [[[0, 0]]], targets, select=select, reward=[1], discount=[0.5], action=[1]
-        )
+        out = loss_of([[[0, 0]]], targets, select=select, reward=[1], discount=[0.5], action=[1])
         assert out["td"].tolist() == [1 + 0.5 * mean]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onegraph.kernels.learner.advance_counters import COLLECT, LEARN
-from onegraph.kernels.learner.iqn_cosines import TauPass
+from onegraph.kernels.learner.iqn_cosines import TauUse
 from onegraph.kernels.learner.iqn_readiness import initial_readiness
 from onegraph.stages.program import Buffer, Ref
 from onegraph.trainer.blocks.emit import Emit, linear_tensors
@@ -95,17 +95,17 @@ class IqnHead:
             Buffer(READY, (2,), "f64", initial=lambda: initial_readiness(weight), persistent=True),
         )
 
-    def levels(self, tau_pass: TauPass) -> int:
+    def levels(self, use: TauUse) -> int:
         """Levels a row of a pass."""
-        return self.target_quantiles if tau_pass == TauPass.TARGET else self.quantiles
+        return self.target_quantiles if use == TauUse.TARGET else self.quantiles
 
-    def forward(self, emit: Emit, features: Ref, tau_pass: TauPass) -> Ref:
+    def forward(self, emit: Emit, features: Ref, use: TauUse) -> Ref:
         """Quantiles [B Q, A + d] of `features` [B, H], a row for each level.
 
         ACT and EVALUATE draw by the collecting step's number, the other passes by the learning
         step's; those stand in phases after `counters`.
         """
-        levels = self.levels(tau_pass)
+        levels = self.levels(use)
         n = emit.rows * levels
         tau = emit.buffer("iqn.tau", (n,))
         cosines = emit.buffer("iqn.cosines", (n, self.cosines))
@@ -116,8 +116,8 @@ class IqnHead:
             counters="counters",
             n=n,
             frequencies=self.cosines,
-            program=COLLECT if tau_pass in (TauPass.ACT, TauPass.EVALUATE) else LEARN,
-            tau_pass=int(tau_pass),
+            program=COLLECT if use in (TauUse.ACT, TauUse.EVALUATE) else LEARN,
+            use=int(use),
             seed=self.seed,
         )
         phi = emit.buffer("iqn.phi", (n, self.hidden))
@@ -135,13 +135,13 @@ class IqnHead:
         head = emit.buffer("iqn.head", (n, self.stride))
         return emit.linear("iqn.head", z, self.hidden, self.stride, head, rows=n)
 
-    def values(self, emit: Emit, head: Ref, tau_pass: TauPass, plain: Ref | None = None) -> Ref:
+    def values(self, emit: Emit, head: Ref, use: TauUse, plain: Ref | None = None) -> Ref:
         """Action values [B, A + d] in the plain head's form, from the pass' quantiles.
 
         Args:
             emit: the pass.
             head: what `forward` gave.
-            tau_pass: what `forward` was given.
+            use: what `forward` was given.
             plain: the plain head [B, A + d] of the same rows, which `readiness` blends in.
 
         Raises:
@@ -158,7 +158,7 @@ class IqnHead:
             ready=READY,
             values=values,
             rows=emit.rows,
-            quantiles=self.levels(tau_pass),
+            quantiles=self.levels(use),
             stride=self.stride,
         )
         return values
