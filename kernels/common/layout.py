@@ -99,3 +99,7 @@ class StreamTag(IntEnum):
     RESET = 3
     INIT = 4
     DEPTH = 5
+    TAU = 6
+    NOISE = 7
+    DENOISE = 8
+    HINDSIGHT = 9
