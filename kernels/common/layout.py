@@ -27,6 +27,7 @@ class Counter(IntEnum):
     HEAD = 10
     FILLED = 11
     SKIPPED = 12
+    SKIPPED_IN_A_ROW = 13
 
 
 COUNTERS = 16
@@ -98,3 +99,4 @@ class StreamTag(IntEnum):
     ACT = 2
     RESET = 3
     INIT = 4
+    DENOISE = 8
