@@ -5,7 +5,8 @@
 
 enum Counter { ADAM_TRUNK = 0, ADAM_SELECTIVITY = 1, ADAM_DENOISE = 2, ADAM_IQL = 3,
                ADAM_IQL_LOW = 4, ADAM_IQN = 5, ADAM_ATTENTION = 6, RNG = 7, WARM_UP = 8,
-               COLLECT = 9, HEAD = 10, FILLED = 11, SKIPPED = 12 };
+               COLLECT = 9, HEAD = 10, FILLED = 11, SKIPPED = 12,
+               SKIPPED_IN_A_ROW = 13 };
 #define COUNTERS 16
 #define ADAM_GROUPS 7
 

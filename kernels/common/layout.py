@@ -27,6 +27,7 @@ class Counter(IntEnum):
     HEAD = 10
     FILLED = 11
     SKIPPED = 12
+    SKIPPED_IN_A_ROW = 13
 
 
 COUNTERS = 16
