@@ -51,7 +51,7 @@ def _gemm(cuda: Device) -> None:
 #: By kernel of the catalogue: its test at one size.
 CASES: dict[str, Callable[[Device], None]] = {
     "act": lambda d: learner.test_act(d, 257, 3, 4, 0.3, 0),
-    "adam_step": lambda d: learner.test_adam_step(d, 257, 6, 0, 0.01),
+    "adam_step": lambda d: learner.test_adam_step(d, 257, "several", 0),
     "advance_counters": lambda d: (
         learner.test_bias_corrections_at_any_age(d, 2),
         learner.test_advance_counters_through_a_run(d, COLLECT, 2),
