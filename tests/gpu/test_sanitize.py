@@ -14,6 +14,7 @@ from capture_scenarios import CHILDREN, config, steps, trainer_on
 from gpu import test_env_kernels as env
 from gpu import test_gemm as matmul
 from gpu import test_learner_kernels as learner
+from gpu import test_optim_kernels as optim
 from gpu import test_replay as replay
 from scratch_rules import run_poisoned
 
@@ -56,9 +57,11 @@ CASES: dict[str, Callable[[Device], None]] = {
         learner.test_bias_corrections_at_any_age(d, 2),
         learner.test_advance_counters_through_a_run(d, COLLECT, 2),
     ),
+    "apply_budget": lambda d: optim.test_apply_budget(d, 1001, 3, 1, 0.5),
     "batch_stats": lambda d: learner.test_batch_stats(d, 257, 0.01),
     "clip_factor": lambda d: learner.test_clip_factor(d, 255, 0.5, None),
     "column_sum": lambda d: learner.test_column_sum(d, 33, 33),
+    "component_norms": lambda d: optim.test_component_norms(d, 1001, 3, 1),
     "dqn_loss": lambda d: learner.test_dqn_loss(d, 257, 5, 1, 1, 0),
     "env_market": lambda d: env.test_env_market_in_every_mode(
         d, Sizing.EQUITY, Fill.NEXT_OPEN, RewardKind.LOG_RATIO
@@ -74,12 +77,14 @@ CASES: dict[str, Callable[[Device], None]] = {
     "nstep_assemble": lambda d: replay.test_nstep_assemble(d, _rng(), 1, 7, 100, 350, 3),
     "pad_rows": lambda d: replay.test_pad_rows(d, _rng(), 1, 257, 5, 8),
     "philox_thresholds": lambda d: replay.test_philox_thresholds(d, _rng(), 1, 257, 1),
+    "project_gradient": lambda d: optim.test_project_gradient(d, 1001, 3, -1),
     "publish": lambda d: learner.test_publish(d, 6, 5),
     "refresh_inserted": lambda d: replay.test_refresh_inserted(d, _rng(), 33, 40, 39),
     "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1),
     "target_update": lambda d: learner.test_target_update(d, 257, 0.005, 0, 1, 0),
     "tree_descend": lambda d: replay.test_tree_descend(d, _rng(), 1, 1025, 33, 0.5),
     "update_priorities": lambda d: replay.test_update_priorities(d, _rng(), 1025, 1025, 0.6, 1e-6),
+    "vaccine_partial": lambda d: optim.test_vaccine_partial(d, 1001, 3),
 }
 
 
