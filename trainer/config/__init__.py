@@ -17,9 +17,13 @@ from .load import (
 )
 from .reference import ConfigField, config_reference
 from .schema import (
+    AuxConfig,
+    BudgetConfig,
+    C51Config,
     Config,
     EnvConfig,
     EpsilonSchedule,
+    IqnConfig,
     LearnConfig,
     LearningRateSchedule,
     LoopConfig,
@@ -31,11 +35,15 @@ from .schema import (
 )
 
 __all__ = [
+    "AuxConfig",
+    "BudgetConfig",
+    "C51Config",
     "Config",
     "ConfigError",
     "ConfigField",
     "EnvConfig",
     "EpsilonSchedule",
+    "IqnConfig",
     "LearnConfig",
     "LearningRateSchedule",
     "LoopConfig",
