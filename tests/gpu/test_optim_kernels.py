@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from pair_runs import assert_same
 
-from onegraph.kernels.common.layout import ADAM_GROUPS
+from onegraph.kernels.common.layout import ADAM_GROUPS, COUNTERS, Counter
 from onegraph.kernels.learner.budget import Component
+from onegraph.kernels.learner.noisy import NoisyLayer, NoisyPass
 
 pytestmark = pytest.mark.gpu
 
@@ -106,4 +107,64 @@ def test_project_gradient(cuda, n, parts, cross):
         partial=parts,
         n=n,
         parts=parts,
+    )
+
+
+#: Shapes of noisy layers: none, the least, around a tile, and many tiles.
+NOISY = [[], [(1, 1)], [(31, 32)], [(32, 33), (7, 1)], [(33, 34), (5, 1), (64, 31)], [(300, 257)]]
+
+
+def noisy_arguments(shapes):
+    """A table of layers of these shapes, with gaps between their tensors, and the sizes."""
+    rows, at, factor, tile = [], 3, 0, 0
+    for fan_in, fan_out in shapes:
+        sizes = [fan_in * fan_out, fan_out] * 2
+        starts = [at + sum(sizes[:i]) + i for i in range(4)]
+        rows.append(NoisyLayer(*starts, fan_in, fan_out, factor, tile))
+        at, factor, tile = at + sum(sizes) + 5, factor + fan_in + fan_out, tile + rows[-1].tiles
+    return np.array(rows, np.int64), at, factor, tile
+
+
+@pytest.mark.parametrize("shapes", NOISY, ids=str)
+@pytest.mark.parametrize(
+    ("first", "passes"), [(NoisyPass.ONLINE, 3), (NoisyPass.ONLINE, 2), (NoisyPass.ACT, 1)]
+)
+def test_noisy_weights(cuda, shapes, first, passes):
+    table, size, factors, tiles = noisy_arguments(shapes)
+    rng = np.random.default_rng(size)
+    params, target = rng.normal(size=(2, size)).astype(np.float32)
+    params[size // 2], target[size // 3] = np.nan, np.inf
+    counters = np.zeros(COUNTERS, np.int64)
+    counters[Counter.RNG], counters[Counter.COLLECT] = 2**32 + 5, 77
+    assert_same(
+        cuda,
+        "noisy_weights",
+        params=params,
+        target=target,
+        table=table,
+        counters=counters,
+        out0=np.zeros(size),
+        out1=np.zeros(size),
+        out2=np.zeros(size),
+        factors=factors,
+        layers=len(shapes),
+        tiles=tiles,
+        first=first,
+        passes=passes,
+        seed=0xFEDCBA9876543210,
+    )
+
+
+@pytest.mark.parametrize("shapes", NOISY, ids=str)
+def test_noisy_grad(cuda, shapes):
+    table, size, factors, tiles = noisy_arguments(shapes)
+    rng = np.random.default_rng(size)
+    assert_same(
+        cuda,
+        "noisy_grad",
+        grad=rng.normal(size=size),
+        factors=rng.normal(size=factors),
+        table=table,
+        layers=len(shapes),
+        tiles=tiles,
     )

@@ -74,6 +74,8 @@ CASES: dict[str, Callable[[Device], None]] = {
     "grad_norm_partial": lambda d: learner.test_grad_norm_partial(d, 5003, 3),
     "importance_weights": lambda d: replay.test_importance_weights(d, _rng(), 1025, 0.73),
     "insert_rows": lambda d: replay.test_insert_rows(d, _rng(), 1, 33, 40, 3, 1),
+    "noisy_grad": lambda d: optim.test_noisy_grad(d, [(33, 34), (5, 1)]),
+    "noisy_weights": lambda d: optim.test_noisy_weights(d, [(33, 34), (5, 1)], 0, 3),
     "nstep_assemble": lambda d: replay.test_nstep_assemble(d, _rng(), 1, 7, 100, 350, 3),
     "pad_rows": lambda d: replay.test_pad_rows(d, _rng(), 1, 257, 5, 8),
     "philox_thresholds": lambda d: replay.test_philox_thresholds(d, _rng(), 1, 257, 1),
