@@ -12,7 +12,8 @@ __device__ inline long long chunk_size(long long n, int parts) {
 }
 
 // Sum over a warp, which every lane gets: additions commute, so that all have the same bits.
-__device__ inline double warp_sum(double value) {
+template <typename Real>
+__device__ inline Real warp_sum(Real value) {
     for (int width = 16; width; width >>= 1) value += __shfl_xor_sync(0xffffffffu, value, width);
     return value;
 }

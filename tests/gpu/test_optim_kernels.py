@@ -7,6 +7,7 @@ from pair_runs import assert_same
 from onegraph.kernels.common.layout import ADAM_GROUPS, COUNTERS, Counter
 from onegraph.kernels.learner.budget import Component
 from onegraph.kernels.learner.noisy import NoisyLayer, NoisyPass
+from onegraph.kernels.learner.spectral import SpectralMatrix
 
 pytestmark = pytest.mark.gpu
 
@@ -167,4 +168,111 @@ def test_noisy_grad(cuda, shapes):
         table=table,
         layers=len(shapes),
         tiles=tiles,
+    )
+
+
+#: Shapes of matrices: none, the least, around a warp and the kernel's column tile, and large.
+MATRICES = [[], [(1, 1)], [(31, 33), (1, 40)], [(32, 128)], [(33, 130), (5, 1)], [(300, 517)]]
+
+
+def spectral_arguments(shapes):
+    """Parameters of both networks with these matrices in each, the table and unit vectors."""
+    rows, at, vectors = [], 3, 0
+    for source in (0, 1):
+        for height, width in shapes:
+            rows.append(SpectralMatrix(source, at, height, width, vectors))
+            at, vectors = at + height * width + 5, vectors + height + width
+    rng = np.random.default_rng(at)
+    params, target = rng.normal(size=(2, at)).astype(np.float32)
+    unit = np.zeros(vectors, np.float32)
+    for matrix in rows:
+        for part in matrix.uv(unit):
+            drawn = rng.normal(size=part.shape)
+            part[:] = drawn / np.linalg.norm(drawn)
+    return params, target, np.array(rows, np.int64), unit
+
+
+@pytest.mark.parametrize("shapes", MATRICES, ids=str)
+@pytest.mark.parametrize("iterate", [0, 1])
+def test_spectral_power(cuda, shapes, iterate):
+    params, target, table, vectors = spectral_arguments(shapes)
+    for spoil in ("nothing", "a NaN", "zeros", "an overflow"):
+        if spoil == "a NaN" and len(params) > 20:
+            params[4], target[len(params) // 2] = np.nan, np.inf
+        elif spoil == "zeros":
+            params[:] = 0
+        elif spoil == "an overflow":
+            params[:] = 3e38
+        assert_same(
+            cuda,
+            "spectral_power",
+            params=params,
+            target=target,
+            table=table,
+            vectors=vectors,
+            raw=np.zeros(len(vectors)),
+            sigma=len(table),
+            count=len(table),
+            iterate=iterate,
+        )
+
+
+def sigmas(count):
+    """Below, at and above a cap of 2, and none at all."""
+    return np.resize([3.7, 2.0, 0.3, 7.7, np.nan, np.inf, -5], count)
+
+
+@pytest.mark.parametrize("shapes", MATRICES, ids=str)
+@pytest.mark.parametrize("parts", PARTS)
+def test_spectral_scale(cuda, shapes, parts):
+    params, target, table, _ = spectral_arguments(shapes)
+    assert_same(
+        cuda,
+        "spectral_scale",
+        params=params,
+        target=target,
+        table=table,
+        sigma=sigmas(len(table)),
+        normal=np.zeros(len(params)),
+        normal_target=np.zeros(len(params)),
+        count=len(table),
+        parts=parts,
+        cap=2.0,
+    )
+
+
+@pytest.mark.parametrize("shapes", MATRICES, ids=str)
+@pytest.mark.parametrize("parts", PARTS)
+def test_spectral_dot(cuda, shapes, parts):
+    params, grad, table, _ = spectral_arguments(shapes)
+    grad[len(grad) // 3] = np.nan
+    count = len(shapes)
+    assert_same(
+        cuda,
+        "spectral_dot",
+        grad=grad,
+        params=params,
+        table=table,
+        dots=count * parts,
+        count=count,
+        parts=parts,
+    )
+
+
+@pytest.mark.parametrize("shapes", MATRICES, ids=str)
+@pytest.mark.parametrize("parts", PARTS)
+def test_spectral_grad(cuda, shapes, parts):
+    grad, _, table, vectors = spectral_arguments(shapes)
+    count = len(shapes)
+    assert_same(
+        cuda,
+        "spectral_grad",
+        grad=grad,
+        table=table,
+        vectors=vectors,
+        sigma=sigmas(len(table)),
+        dots=np.random.default_rng(parts).normal(size=(count, parts)),
+        count=count,
+        parts=parts,
+        cap=2.0,
     )
