@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onegraph.kernels.common.layout import COUNTERS, DIAGNOSTICS, SCHEDULE_PARAMS, SCHEDULES
+import numpy as np
+
+from onegraph.kernels.common.layout import (
+    ADAM_GROUPS,
+    COUNTERS,
+    DIAGNOSTICS,
+    SCHEDULE_PARAMS,
+    SCHEDULES,
+)
 from onegraph.kernels.learner.advance_counters import initial_schedule
 from onegraph.kernels.learner.publish import RECORD
 from onegraph.stages.program import (
@@ -81,6 +89,13 @@ def state_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
         flat("adam_m"),
         flat("adam_v"),
         Buffer("grad", (network.size,), "f32"),
+        Buffer(
+            "adam_ends",
+            (ADAM_GROUPS,),
+            "i64",
+            initial=lambda: np.full(ADAM_GROUPS, network.size, np.int64),
+        ),
+        Buffer("adam_decay", (ADAM_GROUPS,), "f32"),
         Buffer("counters", (COUNTERS,), "i64", persistent=True),
         Buffer(
             "schedule",
@@ -362,12 +377,12 @@ class DqnPrograms:
                 "clip": Ref("clip"),
                 "schedule": Ref("schedule"),
                 "skip": Ref("skip"),
+                "ends": Ref("adam_ends"),
+                "decay": Ref("adam_decay"),
                 "n": self.shapes.network.size,
-                "group": 0,
                 "beta1": learn.adam_beta1,
                 "beta2": learn.adam_beta2,
                 "eps": learn.adam_eps,
-                "weight_decay": 0.0,
             },
         )
 
