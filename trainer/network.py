@@ -9,7 +9,7 @@ head's matrix is [B, A] (values), or [B, A + 1] when dueling: advantages, then t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.common.layout import StreamTag
 from onegraph.kernels.common.philox import philox_uniform
-from onegraph.stages.program import Buffer, MatmulOp, Op, Ref
+from onegraph.kernels.learner.gemm_group import groups
+from onegraph.stages.program import Buffer, MatmulGroup, MatmulOp, Op, Ref
 
 #: Parameter blocks start at multiples of this many floats, for 16-byte loads with room to spare.
 ALIGN = 8
@@ -27,6 +28,13 @@ ALIGN = 8
 def padded_width(width: int) -> int:
     """Sp: the next multiple of 8 of a state's width."""
     return -(-width // 8) * 8
+
+
+def together(*products: MatmulOp) -> tuple[Op, ...]:
+    """Independent products as one op, or each on its own where one of them is large."""
+    if groups([(p.m, p.n, p.k) for p in products]):
+        return (MatmulGroup(products),)
+    return products
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,18 @@ class QNetwork:
         self, params: str, inputs: str, prefix: str, rows: int, group: str = ""
     ) -> tuple[Op, ...]:
         """Ops from `inputs` [rows, Sp] to ``prefixhead`` [rows, stride]."""
-        ops: list[Op] = []
+        return tuple(replace(op, group=group) for op in self._layers(params, inputs, prefix, rows))
+
+    def forward_together(self, passes: Sequence[tuple[str, str, str]], rows: int) -> tuple[Op, ...]:
+        """Passes over the same number of rows, layer by layer: ``(params, inputs, prefix)`` each.
+
+        A layer of all of them is one op where its matrices are small.
+        """
+        layers = [self._layers(*one, rows) for one in passes]
+        return tuple(op for same in zip(*layers, strict=True) for op in together(*same))
+
+    def _layers(self, params: str, inputs: str, prefix: str, rows: int) -> list[MatmulOp]:
+        ops: list[MatmulOp] = []
         source = inputs
         for i, layer in enumerate(self.layers):
             last = i == len(self.layers) - 1
@@ -118,11 +137,10 @@ class QNetwork:
                     Ref(target),
                     layer.bias_of(params),
                     epilogue="bias" if last else "bias_relu",
-                    group=group,
                 )
             )
             source = target
-        return tuple(ops)
+        return ops
 
     def backward_buffers(self, rows: int) -> tuple[Buffer, ...]:
         """Gradients with respect to the hidden outputs."""
@@ -131,40 +149,43 @@ class QNetwork:
     def backward(
         self, params: str, grads: str, inputs: str, prefix: str, rows: int, grad_head: str
     ) -> tuple[Op, ...]:
-        """Ops from `grad_head` [rows, stride] to `grads` [size], for the pass of `prefix`."""
+        """Ops from `grad_head` [rows, stride] to `grads` [size], for the pass of `prefix`.
+
+        A layer's gradients, of its parameters and of its input, are one op where they are small.
+        """
         ops: list[Op] = []
         upstream = grad_head
         for i in reversed(range(len(self.layers))):
             layer = self.layers[i]
             source = inputs if i == 0 else f"{prefix}{i - 1}"
-            ops += [
-                MatmulOp(
-                    layer.fan_in,
-                    layer.fan_out,
-                    rows,
-                    Ref(source),
-                    Ref(upstream),
-                    layer.weight_of(grads),
-                    layer.bias_of(grads),
-                    trans_a=True,
-                    epilogue="bias_grad",
-                ),
-            ]
-            if i:
-                ops.append(
-                    MatmulOp(
-                        rows,
-                        layer.fan_in,
-                        layer.fan_out,
-                        Ref(upstream),
-                        layer.weight_of(params),
-                        Ref(f"grad{i - 1}"),
-                        Ref(source),
-                        trans_b=True,
-                        epilogue="relu_grad",
-                    )
-                )
-                upstream = f"grad{i - 1}"
+            of_parameters = MatmulOp(
+                layer.fan_in,
+                layer.fan_out,
+                rows,
+                Ref(source),
+                Ref(upstream),
+                layer.weight_of(grads),
+                layer.bias_of(grads),
+                trans_a=True,
+                epilogue="bias_grad",
+            )
+            if i == 0:
+                ops.append(of_parameters)
+                break
+            of_input = MatmulOp(
+                rows,
+                layer.fan_in,
+                layer.fan_out,
+                Ref(upstream),
+                layer.weight_of(params),
+                Ref(f"grad{i - 1}"),
+                Ref(source),
+                trans_b=True,
+                epilogue="relu_grad",
+            )
+            # The longer sums first: a GPU starts its blocks in this order.
+            ops += together(of_input, of_parameters)
+            upstream = f"grad{i - 1}"
         return tuple(ops)
 
     def q_values(

@@ -289,15 +289,16 @@ class DqnPrograms:
         return self.shapes.network.forward(params, inputs, prefix, self.shapes.batch)
 
     def _targets_and_loss(self) -> tuple[Op, ...]:
-        shapes, config = self.shapes, self.shapes.config
+        shapes, config, network = self.shapes, self.shapes.config, self.shapes.network
         double = config.network.double
-        select = self._forward("theta", BATCH.next_states, "select") if double else ()
+        passes = [("theta_target", BATCH.next_states, "target")]
+        if double:
+            passes.insert(0, ("theta", BATCH.next_states, "select"))
         # Without a dueling head only the taken action has a gradient, and the kernel writes no
         # more; with one it writes whole rows, and zeroing them first would be a node for nothing.
         zero = () if config.network.dueling else (Memset(Ref("grad_head"), blocking=True),)
         return (
-            *select,
-            *self._forward("theta_target", BATCH.next_states, "target"),
+            *network.forward_together(passes, shapes.batch),
             *zero,
             Launch(
                 "dqn_loss",

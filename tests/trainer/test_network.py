@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from onegraph.stages.program import MatmulGroup, MatmulOp
 from onegraph.trainer.network import QNetwork, padded_width
 
 
@@ -84,3 +85,39 @@ def test_named_parameters_are_as_pytorch_has_them():
     np.testing.assert_allclose(
         hidden @ named["head.weight"].T + named["head.bias"], network.q_values(params, x)
     )
+
+
+def outs(op):
+    return [m.out.buffer for m in (op.members if isinstance(op, MatmulGroup) else (op,))]
+
+
+def test_passes_that_run_together_are_one_op_a_layer():
+    network = QNetwork(5, (3, 4), 2, dueling=True)
+    passes = [("theta", "s_t", "select"), ("theta_target", "s_t", "target")]
+    ops = network.forward_together(passes, 64)
+    assert [outs(op) for op in ops] == [
+        ["select0", "target0"],
+        ["select1", "target1"],
+        ["selecthead", "targethead"],
+    ]
+    assert [m for op in ops for m in op.members[1:]] == list(network.forward(*passes[1], 64))
+    assert network.forward_together(passes[1:], 64) == network.forward(*passes[1], 64)
+
+
+def test_a_layers_gradients_are_one_op_but_for_the_first_layer():
+    network = QNetwork(5, (3, 4), 2, dueling=True)
+    ops = network.backward("theta", "grad", "s_tm1", "online", 64, "grad_head")
+    assert [outs(op) for op in ops] == [["grad1", "grad"], ["grad0", "grad"], ["grad"]]
+
+
+@pytest.mark.parametrize(("width", "grouped"), [(256, True), (512, False)])
+def test_products_that_cublaslt_takes_stand_alone(width, grouped):
+    """512 x 512 x 512 is the smallest cube that it takes."""
+    network = QNetwork(512, (width, width), 2, dueling=True)
+    passes = [("theta", "s_t", "select"), ("theta_target", "s_t", "target")]
+    first, *_, head = network.forward_together(passes, 512)
+    assert (isinstance(first, MatmulGroup), isinstance(head, MatmulGroup)) == (grouped, True)
+    backward = network.backward("theta", "grad", "s_tm1", "online", 512, "grad_head")
+    large = [op for op in backward if isinstance(op, MatmulOp)]
+    assert {op.m * op.n * op.k >= 512**3 for op in large} == {not grouped}
+    assert len(backward) == (3 if grouped else 4)
