@@ -33,6 +33,7 @@ from onegraph.stages.program import (
     merge_buffers,
 )
 from onegraph.trainer.blocks.emit import Emit
+from onegraph.trainer.blocks.grouping import grouped_products
 from onegraph.trainer.envs.base import Environment, ungraphed
 from onegraph.trainer.legacy.parts import LegacyParts
 from onegraph.trainer.replay import (
@@ -258,9 +259,9 @@ class DqnPrograms:
         work: dict[str, tuple[Op, ...]] = {
             "per_sample": _grouped("sample", sample.ops),
             "counters": _grouped("counters", counters.ops),
-            "forward": forward,
-            "ddqn": ddqn,
-            "post_aux": online.take(),
+            "forward": grouped_products(forward),
+            "ddqn": grouped_products(ddqn),
+            "post_aux": grouped_products(online.take()),
             "adam_grad": self._gradient_norm(),
             "adam": (self._adam(),),
             "maintenance": (

@@ -71,6 +71,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "gather_i32": lambda d: replay.test_gather_scalars(d, _rng(), 1, "i32", 1023),
     "gather_rows": lambda d: replay.test_gather_rows(d, _rng(), 1, 257, 5, 8, 8),
     "gemm": _gemm,
+    "gemm_group": lambda d: matmul.group_against_separate(d, 4, 3),
     "grad_norm_partial": lambda d: learner.test_grad_norm_partial(d, 5003, 3),
     "importance_weights": lambda d: replay.test_importance_weights(d, _rng(), 1025, 0.73),
     "insert_rows": lambda d: replay.test_insert_rows(d, _rng(), 1, 33, 40, 3, 1),
