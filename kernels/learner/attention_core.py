@@ -63,7 +63,7 @@ def join_heads(heads: NDArray[F]) -> NDArray[F]:
 def attention(
     qkv: NDArray[F], heads: int, scale: float | np.floating[Any]
 ) -> tuple[NDArray[F], NDArray[F]]:
-    """``out`` [rows, G, d] and ``prob`` [rows, heads, G, G] of `qkv` [rows, G, 3d], in its dtype."""
+    """The output [rows, G, d] and probabilities of `qkv` [rows, G, 3d], in its dtype."""
     q, k, v = (split_heads(part, heads) for part in np.split(qkv, 3, axis=2))
     score = multiply_in_turn(q, np.swapaxes(k, 2, 3)) * qkv.dtype.type(scale)
     top = np.fmax.reduce(score, axis=3, keepdims=True, initial=-np.inf)

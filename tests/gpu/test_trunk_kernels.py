@@ -17,9 +17,9 @@ ROWS = [0, 1, 7, 8, 9, 33, 256, 1003]
 COLUMNS = [1, 7, 8, 9, 31, 33, 256]
 
 
-def spiced(rng, shape, share=0.01):
+def spiced(rng, shape, share=0.01, size=1.0):
     """Normal numbers with some NaN, infinities, zeros, and very large and very small ones."""
-    values = rng.normal(size=shape).astype(np.float32)
+    values = (rng.normal(size=shape) * size).astype(np.float32)
     special = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 3e38, 1e-42], np.float32)
     at = rng.random(shape) < share
     values[at] = rng.choice(special, size=int(at.sum()))
@@ -35,7 +35,7 @@ def test_gate_forward(cuda, rows, cols, parts):
         cuda,
         "gate_forward",
         x=spiced(rng, (rows, cols)),
-        logit=spiced(rng, cols) * 20,
+        logit=spiced(rng, cols, size=20),
         out=rows * cols,
         rows=rows,
         cols=cols,
@@ -73,7 +73,7 @@ def test_layer_norm(cuda, rows, cols, share):
     assert_same(
         cuda,
         "layer_norm",
-        x=spiced(rng, (rows, cols), share) * 3,
+        x=spiced(rng, (rows, cols), share, size=3),
         scale=rng.normal(size=cols),
         shift=rng.normal(size=cols),
         out=rows * cols,
@@ -134,7 +134,7 @@ def test_attention_core(cuda, rows, groups, width, heads, share):
     assert_same(
         cuda,
         "attention_core",
-        qkv=spiced(rng, (rows, groups, 3 * width), share) * 2,
+        qkv=spiced(rng, (rows, groups, 3 * width), share, size=2),
         out=rows * groups * width,
         prob=rows * heads * groups * groups,
         rows=rows,
