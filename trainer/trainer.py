@@ -104,9 +104,7 @@ class Trainer:
     def _emit(self, config: Config, capacity: int) -> None:
         """The programs of `config` at these stages, and the sizes that they are made from."""
         self.config = config
-        self.network = QNetwork(
-            self.environment.observation_width, self.environment.actions, config.network
-        )
+        self.network = QNetwork.of(config, self.environment)
         self.shapes = Shapes(config, self.network, capacity)
         self.programs = DqnPrograms(self.shapes, self.environment)
         learn, collect = self.programs.learn(), self.programs.collect()

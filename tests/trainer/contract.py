@@ -240,7 +240,7 @@ def values_of(theta: np.ndarray, network: QNetwork, x: np.ndarray) -> np.ndarray
         if i < len(widths) - 2:
             x = np.maximum(x, 0)
     assert at == theta.size
-    if not network.config.dueling:
+    if not network.dueling:
         return x
     advantage, value = x[:, :-1], x[:, -1:]
     return value + advantage - advantage.mean(1, keepdims=True)

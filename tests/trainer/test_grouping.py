@@ -8,7 +8,7 @@ from onegraph.stages.program import Copy, Launch, MatmulGroup, MatmulOp, Program
 from onegraph.trainer.blocks.emit import Emit
 from onegraph.trainer.blocks.grouping import grouped_products
 from onegraph.trainer.config import NetworkConfig
-from onegraph.trainer.network import QNetwork
+from onegraph.trainer.network import Pass, QNetwork
 
 
 def outs(op):
@@ -21,17 +21,17 @@ def network(width=4, inputs=5):
 
 
 def next_state_passes(net, rows):
-    select, target = net.emit("select", rows), net.emit("target", rows, "theta_target")
-    for emit in (select, target):
-        net.forward(emit, Ref("s_t"))
+    select, target = net.emit("select", rows, Pass.SELECT), net.emit("target", rows, Pass.TARGET)
+    net.forward(select, Ref("s_t"), Pass.SELECT)
+    net.forward(target, Ref("s_t"), Pass.TARGET)
     return [*select.take(), *target.take()]
 
 
 def backward(net, rows):
-    online = net.emit("online", rows)
-    net.forward(online, Ref("s_tm1"))
+    online = net.emit("online", rows, Pass.ONLINE)
+    outputs = net.forward(online, Ref("s_tm1"), Pass.ONLINE)
     online.take()
-    net.backward(online, Ref("s_tm1"), Ref("grad_head"))
+    net.backward(online, Ref("s_tm1"), outputs, Ref("grad_head"), None)
     return online.take()
 
 

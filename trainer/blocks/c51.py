@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from onegraph.kernels.learner.categorical import MAX_ATOMS
 from onegraph.stages.program import Ref
 from onegraph.trainer.blocks.emit import Emit, linear_tensors
-from onegraph.trainer.blocks.head_loss import HeadBatch, HeadLoss
+from onegraph.trainer.blocks.head_loss import HeadBatch, HeadLoss, LossBuffers
 from onegraph.trainer.blocks.layout import Group, TensorSpec
 
 
@@ -76,7 +76,13 @@ class C51Head:
         return values
 
     def loss(
-        self, emit: Emit, head: Ref, head_target: Ref, head_select: Ref, batch: HeadBatch
+        self,
+        emit: Emit,
+        head: Ref,
+        head_target: Ref,
+        head_select: Ref,
+        batch: HeadBatch,
+        out: LossBuffers | None = None,
     ) -> HeadLoss:
         """The cross entropy of the online pass `emit` (see `c51_loss`).
 
@@ -87,12 +93,18 @@ class C51Head:
             head_select: whose greedy action bootstraps [B, A]: `values` of the online network on
                 s_t (double), or of the target's.
             batch: the sampled transitions.
+            out: where errors, losses and values go; None: buffers of the pass.
         """
         rows = emit.rows
-        loss = HeadLoss(
+        out = out or LossBuffers(
             td=emit.buffer("c51.td", (rows,)),
             loss=emit.buffer("c51.loss", (rows,)),
             q_taken=emit.buffer("c51.q_taken", (rows,)),
+        )
+        loss = HeadLoss(
+            td=out.td,
+            loss=out.loss,
+            q_taken=out.q_taken,
             grad_head=emit.buffer("c51.grad_head", (rows, self.width)),
         )
         emit.launch(

@@ -66,7 +66,7 @@ class SelectivityGate:
         grad_in = (
             emit.buffer("gate.grad_in", (emit.rows, self.width))
             if need_grad_in
-            else emit.buffer("gate.no_grad_in", (1,))
+            else emit.scratch("gate.no_grad_in", (1,))
         )
         emit.launch(
             "gate_backward",

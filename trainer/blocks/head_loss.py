@@ -18,17 +18,26 @@ class HeadBatch:
 
 
 @dataclass(frozen=True)
-class HeadLoss:
-    """A loss' outputs, float32.
+class LossBuffers:
+    """Where a loss leaves what it finds of each row, float32 [B].
 
     Attributes:
-        td: what the priorities are made of [B].
-        loss: of each row, weighted [B].
-        q_taken: value of the action taken [B].
-        grad_head: gradient of the mean loss in the head's matrix, written whole.
+        td: what the priorities are made of.
+        loss: weighted.
+        q_taken: value of the action taken.
     """
 
     td: Ref
     loss: Ref
     q_taken: Ref
+
+
+@dataclass(frozen=True)
+class HeadLoss(LossBuffers):
+    """A loss' outputs, float32.
+
+    Attributes:
+        grad_head: gradient of the mean loss in the head's matrix, written whole.
+    """
+
     grad_head: Ref

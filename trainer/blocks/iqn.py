@@ -14,7 +14,7 @@ from onegraph.kernels.learner.iqn_cosines import TauUse
 from onegraph.kernels.learner.iqn_readiness import initial_readiness
 from onegraph.stages.program import Buffer, Ref
 from onegraph.trainer.blocks.emit import Emit, linear_tensors
-from onegraph.trainer.blocks.head_loss import HeadBatch, HeadLoss
+from onegraph.trainer.blocks.head_loss import HeadBatch, HeadLoss, LossBuffers
 from onegraph.trainer.blocks.layout import Group, TensorSpec
 
 #: The state of the readiness rule, shared by all passes.
@@ -164,7 +164,13 @@ class IqnHead:
         return values
 
     def loss(
-        self, emit: Emit, head: Ref, head_target: Ref, head_select: Ref, batch: HeadBatch
+        self,
+        emit: Emit,
+        head: Ref,
+        head_target: Ref,
+        head_select: Ref,
+        batch: HeadBatch,
+        out: LossBuffers | None = None,
     ) -> HeadLoss:
         """The quantile Huber loss of the online pass `emit` (see `iqn_loss`).
 
@@ -175,12 +181,18 @@ class IqnHead:
             head_select: whose greedy action bootstraps [B, A + d]: `values` of the online network
                 on s_t (double), or of the target's.
             batch: the sampled transitions.
+            out: where errors, losses and values go; None: buffers of the pass.
         """
         rows, n = emit.rows, emit.rows * self.quantiles
-        loss = HeadLoss(
+        out = out or LossBuffers(
             td=emit.buffer("iqn.td", (rows,)),
             loss=emit.buffer("iqn.loss", (rows,)),
             q_taken=emit.buffer("iqn.q_taken", (rows,)),
+        )
+        loss = HeadLoss(
+            td=out.td,
+            loss=out.loss,
+            q_taken=out.q_taken,
             grad_head=emit.buffer("iqn.grad_head", (n, self.stride)),
         )
         emit.launch(

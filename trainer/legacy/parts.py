@@ -216,8 +216,8 @@ class LegacyParts:
             self.state_buffers(),
         )
 
-    def act(self) -> Fragment:
-        """Read the values back, choose on the host, upload the actions."""
+    def act(self, values: Ref) -> Fragment:
+        """Read the action `values` [E, stride] back, choose on the host, upload the actions."""
         network, e = self.shapes.network, self.shapes.lanes
         seed = self.shapes.config.seed
 
@@ -231,12 +231,12 @@ class LegacyParts:
                 actions=network.actions,
                 stride=network.stride,
                 seed=seed,
-                greedy=0,
+                greedy=int(network.noisy is not None),
             )
 
         return Fragment(
             (
-                Copy(Ref("h_act_head"), Ref("act_head"), "dtoh"),
+                Copy(Ref("h_act_head"), values, "dtoh"),
                 Host("act", choose, ("h_act_head", "h_counters", "h_schedule"), ("h_act_action",)),
                 Copy(Ref("env_action"), Ref("h_act_action"), "htod"),
             ),
