@@ -25,6 +25,7 @@ from onegraph.stages.program import (
     merge_buffers,
 )
 from onegraph.trainer.envs.base import Environment, ungraphed
+from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.legacy.parts import LegacyParts
 from onegraph.trainer.replay import (
     BATCH,
@@ -100,8 +101,9 @@ class DqnPrograms:
 
     def __init__(self, shapes: Shapes, environment: Environment) -> None:
         self.shapes, self.environment = shapes, environment
-        self.replay = DeviceReplay(shapes)
-        self.legacy = LegacyParts(shapes)
+        hindsight = relabelling(shapes.config, environment)
+        self.replay = DeviceReplay(shapes, hindsight)
+        self.legacy = LegacyParts(shapes, hindsight)
         self._fragments: dict[tuple[str, str, str], Callable[[], Fragment]] = {
             ("gpu-replay", "learn", "sample"): self._sample_from_host_thresholds,
             ("gpu-replay", "learn", "priorities"): self._device_priorities,

@@ -23,4 +23,4 @@ enum Flag { F_TERMINATED = 1, F_TRUNCATED = 2, F_INVALID = 4 };
 enum Diagnostic { D_NONFINITE_TD = 0, D_STALE_UPDATE = 1, D_INVALID_ROW = 2 };
 #define DIAGNOSTICS 8
 
-enum StreamTag { T_SAMPLE = 1, T_ACT = 2, T_RESET = 3, T_INIT = 4 };
+enum StreamTag { T_SAMPLE = 1, T_ACT = 2, T_RESET = 3, T_INIT = 4, T_HINDSIGHT = 9 };

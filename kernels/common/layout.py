@@ -98,3 +98,4 @@ class StreamTag(IntEnum):
     ACT = 2
     RESET = 3
     INIT = 4
+    HINDSIGHT = 9
