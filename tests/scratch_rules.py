@@ -51,9 +51,8 @@ def poison_scratch(trainer: Trainer) -> int:
         values = nonsense(buffer)
         if buffer.name == "grad":  # the alignment gaps between its blocks stay zero: no one writes
             values[:] = 0
-            for layer in trainer.network.layers:
-                values[layer.weight : layer.weight + layer.fan_in * layer.fan_out] = np.nan
-                values[layer.bias : layer.bias + layer.fan_out] = np.nan
+            for tensor in trainer.network.layout:
+                tensor.values(values)[...] = np.nan
         trainer.workspace.write(buffer.name, values)
     return len(buffers)
 

@@ -183,7 +183,7 @@ class BenchSubject:
     def network(self) -> QNetwork:
         """The Q network of the size."""
         env, config = self.environment, self.config.network
-        return QNetwork(env.observation_width, config.hidden, env.actions, config.dueling)
+        return QNetwork(env.observation_width, env.actions, config)
 
     @cached_property
     def shapes(self) -> Shapes:

@@ -1,27 +1,26 @@
-"""The Q network: a multilayer perceptron with a plain or dueling head, as ops over flat parameters.
+"""The Q network: a trunk of blocks and a head, as ops over flat parameters.
 
-Letters: B rows, Sp padded input width, H hidden width, A actions. All parameters of the network lie
-in one flat float32 buffer, so that the optimiser and the target update are one kernel each. The
-head's matrix is [B, A] (values), or [B, A + 1] when dueling: advantages, then the state value
-(Wang et al. 2016, "Dueling network architectures", equation 9).
+Letters: B rows, Sp padded input width, H width of the trunk's output, A actions. The head's matrix
+is [B, A] (values), or [B, A + 1] when dueling: advantages, then the state value (Wang et al. 2016,
+"Dueling network architectures", equation 9).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.common.layout import StreamTag
-from onegraph.kernels.common.philox import philox_uniform
-from onegraph.stages.program import Buffer, MatmulOp, Op, Ref
-
-#: Parameter blocks start at multiples of this many floats, for 16-byte loads with room to spare.
-ALIGN = 8
+from onegraph.kernels.device import HostDevice
+from onegraph.stages.program import Buffer, Phase, Ref, StepProgram
+from onegraph.stages.runner import Runner
+from onegraph.stages.workspace import Workspace
+from onegraph.trainer.blocks.emit import Block, Emit, linear_tensors
+from onegraph.trainer.blocks.hidden import HiddenLayers
+from onegraph.trainer.blocks.layout import Layout
+from onegraph.trainer.config import NetworkConfig
 
 
 def padded_width(width: int) -> int:
@@ -30,29 +29,12 @@ def padded_width(width: int) -> int:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A linear layer: weight [fan_in, fan_out] and bias [fan_out], by offset in the parameters."""
-
-    fan_in: int
-    fan_out: int
-    weight: int
-    bias: int
-
-    def weight_of(self, params: str) -> Ref:
-        return Ref(params, self.weight, self.fan_in * self.fan_out)
-
-    def bias_of(self, params: str) -> Ref:
-        return Ref(params, self.bias, self.fan_out)
-
-
-@dataclass(frozen=True)
 class QNetwork:
     """Shape of the network, and the ops that run it forward and backward."""
 
     observation_width: int
-    hidden: tuple[int, ...]
     actions: int
-    dueling: bool
+    config: NetworkConfig
 
     @property
     def inputs(self) -> int:
@@ -62,147 +44,97 @@ class QNetwork:
     @property
     def stride(self) -> int:
         """Columns of the head's matrix."""
-        return self.actions + int(self.dueling)
+        return self.actions + int(self.config.dueling)
+
+    @property
+    def width(self) -> int:
+        """H."""
+        return self.trunk[-1].out_width
 
     @cached_property
-    def layers(self) -> tuple[Layer, ...]:
-        widths = (self.inputs, *self.hidden, self.stride)
-        layers, offset = [], 0
-        for fan_in, fan_out in pairwise(widths):
-            weight = offset
-            bias = weight + -(-fan_in * fan_out // ALIGN) * ALIGN
-            offset = bias + -(-fan_out // ALIGN) * ALIGN
-            layers.append(Layer(fan_in, fan_out, weight, bias))
-        return tuple(layers)
+    def trunk(self) -> tuple[Block, ...]:
+        """The blocks between the input and the head."""
+        return (HiddenLayers(self.inputs, self.observation_width, self.config.hidden),)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the parameters stand."""
+        head = linear_tensors("head", self.width, self.stride)
+        return Layout([*(spec for block in self.trunk for spec in block.tensors()), *head])
 
     @property
     def size(self) -> int:
-        """Floats of the parameter buffer, gaps between blocks included."""
-        last = self.layers[-1]
-        return last.bias + -(-last.fan_out // ALIGN) * ALIGN
+        """Floats of the parameter buffer, gaps between tensors included."""
+        return self.layout.size
 
     def initial(self, seed: int) -> NDArray[np.float32]:
-        """Parameters [size]: uniform within 1/sqrt(fan_in) (as PyTorch's Linear), padding zero."""
-        params = np.zeros(self.size, np.float32)
-        for i, layer in enumerate(self.layers):
-            real = self.observation_width if i == 0 else layer.fan_in
-            count = (real + 1) * layer.fan_out
-            draws = philox_uniform(seed, np.arange(count), i, StreamTag.INIT)[:, 0]
-            values = ((2.0 * draws - 1.0) / np.sqrt(real)).astype(np.float32)
-            split = real * layer.fan_out
-            params[layer.weight : layer.weight + split] = values[:split]
-            params[layer.bias : layer.bias + layer.fan_out] = values[split:]
-        return params
+        """Parameters [size] before the first step."""
+        return self.layout.initial(seed)
 
-    def activations(self, prefix: str, rows: int) -> tuple[Buffer, ...]:
-        """Buffers of one forward pass: ``prefix0`` … hidden outputs, and ``prefixhead``."""
-        hidden = tuple(Buffer(f"{prefix}{i}", (rows, h), "f32") for i, h in enumerate(self.hidden))
-        return (*hidden, Buffer(f"{prefix}head", (rows, self.stride), "f32"))
+    # ---------------------------------------------------------------- ops
 
-    def forward(
-        self, params: str, inputs: str, prefix: str, rows: int, group: str = ""
-    ) -> tuple[Op, ...]:
-        """Ops from `inputs` [rows, Sp] to ``prefixhead`` [rows, stride]."""
-        ops: list[Op] = []
-        source = inputs
-        for i, layer in enumerate(self.layers):
-            last = i == len(self.layers) - 1
-            target = f"{prefix}head" if last else f"{prefix}{i}"
-            ops.append(
-                MatmulOp(
-                    rows,
-                    layer.fan_out,
-                    layer.fan_in,
-                    Ref(source),
-                    layer.weight_of(params),
-                    Ref(target),
-                    layer.bias_of(params),
-                    epilogue="bias" if last else "bias_relu",
-                    group=group,
-                )
-            )
-            source = target
-        return tuple(ops)
+    def emit(
+        self, prefix: str, rows: int, params: str = "theta", *, training: bool = False
+    ) -> Emit:
+        """A pass over `rows` rows with parameters from `params`."""
+        return Emit(self.layout, prefix, rows, params, training=training)
 
-    def backward_buffers(self, rows: int) -> tuple[Buffer, ...]:
-        """Gradients with respect to the hidden outputs."""
-        return tuple(Buffer(f"grad{i}", (rows, h), "f32") for i, h in enumerate(self.hidden))
+    def features(self, emit: Emit, x: Ref) -> Ref:
+        """From `x` [rows, Sp] through the trunk to [rows, H]."""
+        for block in self.trunk:
+            x = block.forward(emit, x)
+        return x
 
-    def backward(
-        self, params: str, grads: str, inputs: str, prefix: str, rows: int, grad_head: str
-    ) -> tuple[Op, ...]:
-        """Ops from `grad_head` [rows, stride] to `grads` [size], for the pass of `prefix`."""
-        ops: list[Op] = []
-        upstream = grad_head
-        for i in reversed(range(len(self.layers))):
-            layer = self.layers[i]
-            source = inputs if i == 0 else f"{prefix}{i - 1}"
-            ops += [
-                MatmulOp(
-                    layer.fan_in,
-                    layer.fan_out,
-                    rows,
-                    Ref(source),
-                    Ref(upstream),
-                    layer.weight_of(grads),
-                    layer.bias_of(grads),
-                    trans_a=True,
-                    epilogue="bias_grad",
-                ),
-            ]
-            if i:
-                ops.append(
-                    MatmulOp(
-                        rows,
-                        layer.fan_in,
-                        layer.fan_out,
-                        Ref(upstream),
-                        layer.weight_of(params),
-                        Ref(f"grad{i - 1}"),
-                        Ref(source),
-                        trans_b=True,
-                        epilogue="relu_grad",
-                    )
-                )
-                upstream = f"grad{i - 1}"
-        return tuple(ops)
+    def forward(self, emit: Emit, x: Ref) -> Ref:
+        """From `x` [rows, Sp] to the head's matrix [rows, stride]."""
+        out = emit.buffer("head", (emit.rows, self.stride))
+        return emit.linear("head", self.features(emit, x), self.width, self.stride, out)
+
+    def backward(self, emit: Emit, x: Ref, grad_head: Ref) -> None:
+        """From the gradient of the head's matrix to those of the parameters, after `forward`."""
+        again = self.emit(emit.prefix, emit.rows)  # finds what each block gave by its buffers
+        given = [x]
+        for block in self.trunk:
+            given.append(block.forward(again, given[-1]))
+        emit.linear_grad("head", given[-1], grad_head, self.width, self.stride)
+        out = emit.buffer(f"grad{len(self.config.hidden) - 1}", (emit.rows, self.width))
+        upstream: Ref | None = emit.linear_grad_in(
+            "head", grad_head, self.width, self.stride, out, relu_of=given[-1]
+        )
+        for i, block in reversed(list(enumerate(self.trunk))):
+            assert upstream is not None
+            upstream = block.backward(emit, given[i], upstream, need_grad_in=i > 0)
+
+    # ---------------------------------------------------------------- on the host
 
     def q_values(
         self, params: NDArray[np.float32], observations: NDArray[np.float32]
     ) -> NDArray[np.float64]:
-        """Action values [rows, A] on the host in float64, for reports and proofs.
+        """Action values [rows, A], computed on the host, for reports and proofs.
 
         Args:
             params: [size].
             observations: [rows, S] or [rows, Sp].
         """
-        x = np.zeros((len(observations), self.inputs))
+        emit = self.emit("", len(observations))
+        x = np.zeros((len(observations), self.inputs), np.float32)
         x[:, : observations.shape[1]] = observations
-        for i, layer in enumerate(self.layers):
-            weight, bias = _block(params, layer)
-            x = x @ weight + bias
-            if i < len(self.layers) - 1:
-                x = np.maximum(x, 0.0)
-        if not self.dueling:
-            return x
-        advantage, value = x[:, :-1], x[:, -1:]
+        head = self.forward(emit, Ref("x"))
+        emit.declare(
+            Buffer("x", x.shape, "f32", initial=lambda: x),
+            Buffer("theta", (self.size,), "f32", initial=lambda: params),
+        )
+        program = StepProgram("values", "epoch", (Phase("values", tuple(emit.ops)),), emit.buffers)
+        workspace = Workspace(HostDevice())
+        workspace.ensure(program.buffers)
+        Runner(program, workspace).step()
+        values = workspace.read(head.buffer).astype(np.float64)
+        if not self.config.dueling:
+            return values
+        advantage, value = values[:, :-1], values[:, -1:]
         result: NDArray[np.float64] = value + advantage - advantage.mean(axis=1, keepdims=True)
         return result
 
     def named(self, params: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-        """Weights and biases by name, weights [fan_out, fan_in] as PyTorch's Linear has them."""
-        out: dict[str, NDArray[np.float32]] = {}
-        names: Sequence[str] = [f"hidden.{i}" for i in range(len(self.hidden))] + ["head"]
-        for name, layer in zip(names, self.layers, strict=True):
-            weight, bias = _block(params, layer)
-            out[f"{name}.weight"] = np.ascontiguousarray(weight.T)
-            out[f"{name}.bias"] = bias.copy()
-        return out
-
-
-def _block(
-    params: NDArray[np.float32], layer: Layer
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    end = layer.weight + layer.fan_in * layer.fan_out
-    weight = params[layer.weight : end].reshape(layer.fan_in, layer.fan_out)
-    return weight, params[layer.bias : layer.bias + layer.fan_out]
+        """Parameters by name, weights [fan_out, fan_in] as PyTorch's Linear has them."""
+        return {t.name: np.ascontiguousarray(t.values(params).T) for t in self.layout}

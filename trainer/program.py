@@ -24,6 +24,7 @@ from onegraph.stages.program import (
     StepProgram,
     merge_buffers,
 )
+from onegraph.trainer.blocks.emit import Emit
 from onegraph.trainer.envs.base import Environment, ungraphed
 from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.legacy.parts import LegacyParts
@@ -233,14 +234,20 @@ class DqnPrograms:
         sample, priorities = self.legacy.sample(), self.legacy.priorities()
         counters = self.legacy.counters(0)
         statistics = self.legacy.statistics(device_replay=False)
+        network, b, states = self.shapes.network, self.shapes.batch, Ref(BATCH.states)
+        online = network.emit("online", b, training=True)
+        select = network.emit("select", b)
+        target = network.emit("target", b, "theta_target")
+        head = network.forward(online, states)
+        forward = online.take()
+        ddqn = self._targets_and_loss(head, select, target)
+        network.backward(online, states, Ref("grad_head"))
         work: dict[str, tuple[Op, ...]] = {
             "per_sample": _grouped("sample", sample.ops),
             "counters": _grouped("counters", counters.ops),
-            "forward": self._forward("theta", BATCH.states, "online"),
-            "ddqn": self._targets_and_loss(),
-            "post_aux": self.shapes.network.backward(
-                "theta", "grad", BATCH.states, "online", self.shapes.batch, "grad_head"
-            ),
+            "forward": forward,
+            "ddqn": ddqn,
+            "post_aux": online.take(),
             "adam_grad": self._gradient_norm(),
             "adam": (self._adam(),),
             "maintenance": (
@@ -265,6 +272,9 @@ class DqnPrograms:
             merge_buffers(
                 state_buffers(self.shapes),
                 self._learner_buffers(),
+                online.buffers,
+                select.buffers,
+                target.buffers,
                 sample.buffers,
                 counters.buffers,
                 statistics.buffers,
@@ -276,10 +286,6 @@ class DqnPrograms:
         shapes, network = self.shapes, self.shapes.network
         b = shapes.batch
         return (
-            *network.activations("online", b),
-            *network.activations("select", b),
-            *network.activations("target", b),
-            *network.backward_buffers(b),
             Buffer("grad_head", (b, network.stride), "f32"),
             Buffer("td", (b,), "f32"),
             Buffer("loss", (b,), "f32"),
@@ -287,26 +293,24 @@ class DqnPrograms:
             Buffer("norm_partial", (NORM_PARTS,), "f64"),
         )
 
-    def _forward(self, params: str, inputs: str, prefix: str) -> tuple[Op, ...]:
-        return self.shapes.network.forward(params, inputs, prefix, self.shapes.batch)
-
-    def _targets_and_loss(self) -> tuple[Op, ...]:
+    def _targets_and_loss(self, online_head: Ref, select: Emit, target: Emit) -> tuple[Op, ...]:
         shapes, config = self.shapes, self.shapes.config
-        double = config.network.double
-        select = self._forward("theta", BATCH.next_states, "select") if double else ()
+        double, next_states = config.network.double, Ref(BATCH.next_states)
+        select_head = shapes.network.forward(select, next_states) if double else None
+        target_head = shapes.network.forward(target, next_states)
         # Without a dueling head only the taken action has a gradient, and the kernel writes no
         # more; with one it writes whole rows, and zeroing them first would be a node for nothing.
         zero = () if config.network.dueling else (Memset(Ref("grad_head"), blocking=True),)
         return (
-            *select,
-            *self._forward("theta_target", BATCH.next_states, "target"),
+            *select.take(),
+            *target.take(),
             *zero,
             Launch(
                 "dqn_loss",
                 {
-                    "head_tm1": Ref("onlinehead"),
-                    "head_select": Ref("selecthead" if double else "targethead"),
-                    "head_target": Ref("targethead"),
+                    "head_tm1": online_head,
+                    "head_select": select_head or target_head,
+                    "head_target": target_head,
                     "action": Ref(BATCH.actions),
                     "reward": Ref(BATCH.rewards),
                     "discount": Ref(BATCH.discounts),
@@ -402,10 +406,11 @@ class DqnPrograms:
         """Act in every lane, step the environment, insert what happened: stage 0's form."""
         act, insert = self.legacy.act(), self.legacy.insert()
         counters = self.legacy.counters(1)
-        network, e = self.shapes.network, self.shapes.lanes
+        acting = self.shapes.network.emit("act_", self.shapes.lanes)
+        self.shapes.network.forward(acting, Ref(self.environment.names.obs))
         work = {
             "act": (
-                *network.forward("theta", self.environment.names.obs, "act_", e),
+                *acting.take(),
                 *_grouped("act", act.ops),
             ),
             "env_step": (self.environment.step(),),
@@ -421,7 +426,7 @@ class DqnPrograms:
             ),
             merge_buffers(
                 state_buffers(self.shapes),
-                network.activations("act_", e),
+                acting.buffers,
                 self.environment.buffers(),
                 act.buffers,
                 insert.buffers,
@@ -449,7 +454,8 @@ class DqnPrograms:
     def evaluate(self, environment: Environment) -> StepProgram:
         """Act greedily in the lanes of `environment`; ungraphed, outside any step."""
         names, lanes = environment.names, environment.lanes
-        network, prefix = self.shapes.network, f"{environment.names.prefix}_act_"
+        acting = self.shapes.network.emit(f"{names.prefix}_act_", lanes)
+        head = self.shapes.network.forward(acting, Ref(names.obs))
         program = StepProgram(
             f"evaluate_{names.prefix}",
             "epoch",
@@ -457,15 +463,15 @@ class DqnPrograms:
                 Phase(
                     "act",
                     (
-                        *network.forward("theta", names.obs, prefix, lanes),
-                        self._act(f"{prefix}head", names.action, lanes, greedy=True),
+                        *acting.take(),
+                        self._act(head.buffer, names.action, lanes, greedy=True),
                     ),
                 ),
                 Phase("env_step", (environment.step(),)),
             ),
             merge_buffers(
                 state_buffers(self.shapes),
-                network.activations(prefix, lanes),
+                acting.buffers,
                 environment.buffers(),
             ),
         ).pruned()

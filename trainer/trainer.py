@@ -105,10 +105,7 @@ class Trainer:
         """The programs of `config` at these stages, and the sizes that they are made from."""
         self.config = config
         self.network = QNetwork(
-            self.environment.observation_width,
-            config.network.hidden,
-            self.environment.actions,
-            config.network.dueling,
+            self.environment.observation_width, self.environment.actions, config.network
         )
         self.shapes = Shapes(config, self.network, capacity)
         self.programs = DqnPrograms(self.shapes, self.environment)

@@ -229,7 +229,7 @@ def loss_of(
 
 def values_of(theta: np.ndarray, network: QNetwork, x: np.ndarray) -> np.ndarray:
     """Action values, parameters being [W0, b0, W1, b1, …], each begun at a multiple of 8 floats."""
-    widths = [x.shape[1], *network.hidden, network.actions + network.dueling]
+    widths = [x.shape[1], *network.config.hidden, network.stride]
     at = 0
     for i, (n_in, n_out) in enumerate(pairwise(widths)):
         weight = theta[at : at + n_in * n_out].reshape(n_in, n_out)
@@ -240,7 +240,7 @@ def values_of(theta: np.ndarray, network: QNetwork, x: np.ndarray) -> np.ndarray
         if i < len(widths) - 2:
             x = np.maximum(x, 0)
     assert at == theta.size
-    if not network.dueling:
+    if not network.config.dueling:
         return x
     advantage, value = x[:, :-1], x[:, -1:]
     return value + advantage - advantage.mean(1, keepdims=True)
@@ -434,8 +434,7 @@ class NonFiniteContract:
         space = trainer.workspace
         target = space.read("theta_target")
         broken = target.copy()
-        head = trainer.network.layers[-1]
-        broken[head.bias : head.bias + head.fan_out] = np.nan
+        trainer.network.layout["head.bias"].values(broken)[:] = np.nan
         before = {name: space.read(name) for name in ("theta", "adam_m", "adam_v")}
         space.write("theta_target", broken)
         for skipped in (1, 2):

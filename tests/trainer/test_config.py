@@ -15,6 +15,7 @@ from onegraph.trainer.config import (
     config_to_json,
     config_to_toml,
     load_config,
+    override_config,
     parse_override,
     shipped_configs,
 )
@@ -49,6 +50,24 @@ def refusal(path, overrides=None):
     message = str(caught.value)
     assert "\n" not in message
     return message
+
+
+def test_a_preset_goes_under_the_file(write):
+    full = load_config(write('preset = "full"\n[network]\nattention_groups = 4\n'))
+    assert full.network.head == "iqn"
+    assert full.network.attention_groups == 4
+    assert full.aux.iql
+    assert load_config(None, {"preset": "full", "aux.denoise": False}).aux.denoise is False
+    assert load_config().network.head == "dqn"
+    again = config_from_json(config_to_json(full), "again")
+    assert again == full
+    assert load_config(write(config_to_toml(full))) == full
+
+
+def test_a_preset_is_chosen_when_a_config_is_loaded():
+    with pytest.raises(ConfigError, match="load the config with it"):
+        override_config(load_config(), {"preset": "full"}, "run")
+    assert override_config(load_config(), {"preset": "dqn", "seed": 3}, "run").seed == 3
 
 
 def test_file_goes_over_defaults_and_overrides_over_the_file(write):
@@ -130,9 +149,9 @@ def test_a_config_is_frozen():
         ),
         ("[lern]", "x.toml: lern = {}: unknown field; did you mean learn?"),
         (
-            "[network]\nzzz = 1",
-            "x.toml: network.zzz = 1: unknown field; the fields of network are hidden, dueling, "
-            "double",
+            "[learn.tau]\nzzz = 1",
+            "x.toml: learn.tau.zzz = 1: unknown field; the fields of learn.tau are kind, steps, "
+            "start, end",
         ),
         ("seed = -1\n[learn]\ngamma = 2", "x.toml: seed = -1: use 0 or more (and 1 more)"),
         # not TOML

@@ -15,6 +15,7 @@ from onegraph.kernels.catalogue import find
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.program import Copy, Launch, MatmulOp, Op, Phase, Ref, StepProgram
 from onegraph.stages.registry import apply, format_set, valid_sets
+from onegraph.trainer.config import NetworkConfig
 from onegraph.trainer.envs.base import reset_program
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
@@ -25,7 +26,9 @@ from onegraph.trainer.shapes import Shapes
 def programs(kind: str, stages: frozenset[int]) -> list[StepProgram]:
     settings = config(env__kind=kind)
     environment, market = build_environment(settings)
-    network = QNetwork(environment.observation_width, (16,), environment.actions, dueling=True)
+    network = QNetwork(
+        environment.observation_width, environment.actions, NetworkConfig(hidden=(16,))
+    )
     parts = DqnPrograms(Shapes(settings, network, settings.replay.capacity), environment)
     found = [apply(p, stages, parts) for p in (parts.learn(), parts.collect())]
     if market is not None:

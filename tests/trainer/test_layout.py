@@ -47,7 +47,7 @@ def test_initial_values_keep_to_their_bounds_and_padding_is_zero():
     params = layout.initial(1)
     weight = layout["a.weight"].values(params)
     assert (weight[5:] == 0).all()
-    assert 0 < np.abs(weight[:5]).min()
+    assert np.abs(weight[:5]).min() > 0
     assert np.abs(weight).max() <= 5**-0.5
     assert layout["gate.logit"].values(params).tolist() == [2] * 8
     gaps = np.ones(layout.size, bool)

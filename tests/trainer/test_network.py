@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
+from onegraph.trainer.config import NetworkConfig
 from onegraph.trainer.network import QNetwork, padded_width
+
+
+def network_of(width, hidden, actions, **fields):
+    return QNetwork(width, actions, NetworkConfig(hidden=hidden, **fields))
+
+
+def put(network, params, name, values):
+    """The rows of a tensor that have values; padding stays zero."""
+    network.layout[name].values(params)[: len(values)] = values
 
 
 @pytest.mark.parametrize(("width", "padded"), [(1, 8), (7, 8), (8, 8), (9, 16), (64, 64)])
@@ -12,19 +22,22 @@ def test_states_are_padded_to_a_multiple_of_eight(width, padded):
 
 
 def test_blocks_lie_one_after_another_from_multiples_of_eight():
-    network = QNetwork(5, (3, 4), 2, dueling=True)
+    network = network_of(5, (3, 4), 2, dueling=True)
     # 8 x 3 at 0, 3 at 24; 3 x 4 at 32, 4 at 48; 4 x 3 at 56, 3 at 72
-    assert [(x.fan_in, x.fan_out, x.weight, x.bias) for x in network.layers] == [
-        (8, 3, 0, 24),
-        (3, 4, 32, 48),
-        (4, 3, 56, 72),
+    assert [(t.shape, t.offset) for t in network.layout] == [
+        ((8, 3), 0),
+        ((3,), 24),
+        ((3, 4), 32),
+        ((4,), 48),
+        ((4, 3), 56),
+        ((3,), 72),
     ]
     assert (network.size, network.stride, network.inputs) == (80, 3, 8)
-    assert QNetwork(5, (3, 4), 2, dueling=False).stride == 2
+    assert network_of(5, (3, 4), 2, dueling=False).stride == 2
 
 
 def test_first_parameters_are_uniform_within_one_over_the_root_of_the_inputs():
-    network = QNetwork(60, (200,), 50, dueling=False)
+    network = network_of(60, (200,), 50, dueling=False)
     params = network.named(network.initial(7))
     assert params["hidden.0.weight"].shape == (200, 64)
     assert params["head.weight"].shape == (50, 200)
@@ -40,7 +53,7 @@ def test_first_parameters_are_uniform_within_one_over_the_root_of_the_inputs():
 
 
 def test_first_parameters_depend_on_the_seed_alone():
-    network = QNetwork(5, (6,), 2, dueling=True)
+    network = network_of(5, (6,), 2, dueling=True)
     np.testing.assert_array_equal(network.initial(3), network.initial(3))
     assert (network.initial(3) != network.initial(4)).any()
     assert network.initial(0).dtype == np.float32
@@ -48,13 +61,12 @@ def test_first_parameters_depend_on_the_seed_alone():
 
 def test_values_of_a_network_written_by_hand():
     """One hidden unit: h = relu(x0 - x1 + 1); advantages h, 3h; value 10."""
-    network = QNetwork(2, (1,), 2, dueling=True)
+    network = network_of(2, (1,), 2, dueling=True)
     params = np.zeros(network.size, np.float32)
-    hidden, head = network.layers
-    params[hidden.weight : hidden.weight + 2] = 1, -1
-    params[hidden.bias] = 1
-    params[head.weight : head.weight + 3] = 1, 3, 0
-    params[head.bias + 2] = 10
+    put(network, params, "hidden.0.weight", [[1], [-1]])
+    put(network, params, "hidden.0.bias", [1])
+    put(network, params, "head.weight", [[1, 3, 0]])
+    put(network, params, "head.bias", [0, 0, 10])
     # h = 3: advantages 3, 9 about their mean 6; h = 0 (from -4): none
     assert network.q_values(params, np.array([[2, 0], [0, 5]])).tolist() == [[7, 13], [10, 10]]
     padded = np.zeros((1, 8))
@@ -63,17 +75,16 @@ def test_values_of_a_network_written_by_hand():
 
 
 def test_values_of_a_plain_network_written_by_hand():
-    network = QNetwork(1, (2,), 2, dueling=False)
+    network = network_of(1, (2,), 2, dueling=False)
     params = np.zeros(network.size, np.float32)
-    hidden, head = network.layers
-    params[hidden.weight : hidden.weight + 2] = 1, -1
-    params[head.weight : head.weight + 4] = 1, 2, 3, 4  # [fan_in, fan_out]
-    params[head.bias : head.bias + 2] = 0.5, 0
+    put(network, params, "hidden.0.weight", [[1, -1]])
+    put(network, params, "head.weight", [[1, 2], [3, 4]])  # [fan_in, fan_out]
+    put(network, params, "head.bias", [0.5, 0])
     assert network.q_values(params, np.array([[2], [-3]])).tolist() == [[2.5, 4], [9.5, 12]]
 
 
 def test_named_parameters_are_as_pytorch_has_them():
-    network = QNetwork(3, (2,), 2, dueling=False)
+    network = network_of(3, (2,), 2, dueling=False)
     params = network.initial(1)
     named = network.named(params)
     assert list(named) == ["hidden.0.weight", "hidden.0.bias", "head.weight", "head.bias"]
@@ -82,5 +93,5 @@ def test_named_parameters_are_as_pytorch_has_them():
     wide[:, :3] = x
     hidden = np.maximum(wide @ named["hidden.0.weight"].T + named["hidden.0.bias"], 0)
     np.testing.assert_allclose(
-        hidden @ named["head.weight"].T + named["head.bias"], network.q_values(params, x)
+        hidden @ named["head.weight"].T + named["head.bias"], network.q_values(params, x), rtol=1e-6
     )

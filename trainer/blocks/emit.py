@@ -39,6 +39,11 @@ class Emit:
         """What the ops so far need, parameters and gradients left out."""
         return tuple(self._buffers.values())
 
+    def take(self) -> tuple[Op, ...]:
+        """The ops since the last call; the buffers stay."""
+        ops, self.ops = tuple(self.ops), []
+        return ops
+
     def param(self, name: str) -> Ref:
         """A tensor as this pass reads it."""
         return self.layout[name].of(self.instead.get(name, self.params))

@@ -40,12 +40,7 @@ ProgramOption = Annotated[
 def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
     """The programs with `stages` applied, without a device."""
     environment, market = build_environment(config)
-    network = QNetwork(
-        environment.observation_width,
-        config.network.hidden,
-        environment.actions,
-        config.network.dueling,
-    )
+    network = QNetwork(environment.observation_width, environment.actions, config.network)
     programs = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
     found = {p.name: apply(p, stages, programs) for p in (programs.learn(), programs.collect())}
     found["reset"] = reset_program(environment)

@@ -17,10 +17,14 @@ from .load import (
 )
 from .reference import ConfigField, config_reference
 from .schema import (
+    AuxConfig,
+    BudgetConfig,
+    C51Config,
     Config,
     EnvConfig,
     EpsilonSchedule,
     HindsightConfig,
+    IqnConfig,
     LearnConfig,
     LearningRateSchedule,
     LoopConfig,
@@ -32,12 +36,16 @@ from .schema import (
 )
 
 __all__ = [
+    "AuxConfig",
+    "BudgetConfig",
+    "C51Config",
     "Config",
     "ConfigError",
     "ConfigField",
     "EnvConfig",
     "EpsilonSchedule",
     "HindsightConfig",
+    "IqnConfig",
     "LearnConfig",
     "LearningRateSchedule",
     "LoopConfig",

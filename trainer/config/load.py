@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from .errors import ConfigError, first_problem
+from .presets import PRESETS
 from .schema import Config
 
 SHIPPED = Path(__file__).resolve().parent.parent / "configs"
@@ -21,7 +22,7 @@ def shipped_configs() -> dict[str, Path]:
 def load_config(
     path: str | Path | None = None, overrides: Mapping[str, object] | None = None
 ) -> Config:
-    """Load a config: the defaults, then the file, then the overrides.
+    """Load a config: the defaults, then the preset, then the file, then the overrides.
 
     Args:
         path: a TOML file, or the name of a shipped config; None for the defaults alone.
@@ -34,6 +35,9 @@ def load_config(
     values = {} if path is None else _read_toml(path)
     for dotted, value in (overrides or {}).items():
         _insert(values, dotted, value)
+    preset = values.get("preset")
+    if isinstance(preset, str) and preset in PRESETS:
+        values = _over(PRESETS[preset], values)
     return _validated(values, source, overrides or {})
 
 
@@ -48,6 +52,13 @@ def override_config(config: Config, overrides: Mapping[str, object], source: str
     Raises:
         ConfigError: with one line, if a value cannot be used.
     """
+    preset = overrides.get("preset", config.preset)
+    if preset in PRESETS and preset != config.preset:
+        message = (
+            f"{source}: preset = {preset!r} is what a config starts from, and can't go over a"
+            f" finished one; load the config with it, or set the fields that it stands for"
+        )
+        raise ConfigError(message)
     values = config.model_dump()
     for dotted, value in overrides.items():
         _insert(values, dotted, value)
@@ -110,6 +121,16 @@ def _read_toml(path: str | Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         message = f"{path}: not TOML: {error}; write each field as name = value, text in quotes"
     raise ConfigError(message)
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """One tree of tables over another."""
+    merged = dict(below)
+    for name, value in above.items():
+        under = merged.get(name)
+        both = isinstance(under, Mapping) and isinstance(value, Mapping)
+        merged[name] = _over(under, value) if both else value  # type: ignore[arg-type]
+    return merged
 
 
 def _insert(values: dict[str, Any], dotted: str, value: object) -> None:

@@ -261,11 +261,79 @@ class EnvConfig(Section):
     market: MarketConfig = Field(MarketConfig(), description="read when kind is market")
 
 
-class NetworkConfig(Section):
-    """The Q network."""
+class IqnConfig(Section):
+    """The quantile head; read when network.head is iqn."""
 
+    quantiles: int = Field(32, ge=1, le=64, description="Q, fractions drawn for the online network")
+    target_quantiles: int = Field(
+        32, ge=1, le=64, description="Q', fractions drawn for the target network"
+    )
+    kappa: float = Field(
+        1.0, gt=0.0, le=1e9, description="error from which the quantile Huber loss is linear"
+    )
+    readiness: bool = Field(
+        default=True,
+        description="value actions with a plain head too, until the quantile loss has fallen",
+    )
+    ready_high: float = Field(
+        1.0, gt=0.0, le=1e9, description="mean quantile loss from which the plain head decides"
+    )
+    ready_low: float = Field(
+        0.1, ge=0.0, le=1e9, description="mean quantile loss below which the quantile head decides"
+    )
+    ready_decay: Fraction = Field(0.99, description="decay of the mean of the quantile loss")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.ready_low >= self.ready_high:
+            problem = f"is not below ready_high = {self.ready_high}; the blend goes from one to it"
+            raise MismatchError(self, "ready_low", problem)
+        return self
+
+
+class C51Config(Section):
+    """The categorical head; read when network.head is c51."""
+
+    atoms: int = Field(51, ge=2, le=256, description="values of the return's distribution")
+    v_min: float = Field(-10.0, ge=-1e9, le=1e9, description="the lowest of them")
+    v_max: float = Field(10.0, ge=-1e9, le=1e9, description="the highest of them")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.v_min >= self.v_max:
+            raise MismatchError(self, "v_min", f"is not below v_max = {self.v_max}; lower it")
+        return self
+
+
+class NetworkConfig(Section):
+    """The Q network: gate, attention, hidden layers, residual blocks, head."""
+
+    gate: bool = Field(
+        default=False, description="multiply each feature by a learned number from 0 to 1"
+    )
+    gate_l1: float = Field(
+        1e-4, ge=0.0, le=1e3, description="penalty on the sum of the gate's numbers"
+    )
+    attention_groups: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="G, groups of features that attend to one another; 0: no attention",
+    )
+    attention_heads: int = Field(1, ge=1, le=64, description="heads of the attention")
     hidden: Widths = Field(
         (256, 256), min_length=1, max_length=16, description="width of each hidden layer"
+    )
+    residual_blocks: int = Field(
+        0, ge=0, le=64, description="R, residual blocks behind the hidden layers"
+    )
+    drop_path: Fraction = Field(
+        0.0, description="probability that the last residual block is left out of a learn step"
+    )
+    head: Literal["dqn", "iqn", "c51"] = Field(
+        "dqn",
+        description="dqn: action values; iqn: quantiles of the return; c51: a distribution over "
+        "fixed returns",
     )
     dueling: bool = Field(
         default=True, description="split the head into a state value and advantages"
@@ -274,6 +342,84 @@ class NetworkConfig(Section):
         default=True,
         description="choose the next action with the online network, value it with the target's",
     )
+    noisy: bool = Field(
+        default=False, description="explore by noise on the head's weights, not by epsilon"
+    )
+    noisy_sigma: float = Field(
+        0.5, gt=0.0, le=10.0, description="initial size of that noise, over the root of fan-in"
+    )
+    spectral_cap: float = Field(
+        0.0,
+        ge=0.0,
+        le=1e9,
+        description="largest singular value that the hidden layers and blocks are read with; "
+        "0: as they are",
+    )
+    iqn: IqnConfig = Field(IqnConfig(), description="quantile head")
+    c51: C51Config = Field(C51Config(), description="categorical head")
+
+
+class AuxConfig(Section):
+    """Auxiliary networks beside the Q network."""
+
+    iql: bool = Field(
+        default=False, description="learn a high and a low expectile of the state's value"
+    )
+    iql_hidden: Width = Field(64, description="hidden width of the two value networks")
+    expectile_high: float = Field(0.7, gt=0.0, lt=1.0, description="the high expectile")
+    expectile_low: float = Field(0.3, gt=0.0, lt=1.0, description="the low expectile")
+    modulate: bool = Field(
+        default=False,
+        description="scale the TD errors that become priorities by the advantage that the value "
+        "networks see",
+    )
+    modulate_k: float = Field(1.0, ge=0.0, le=1e3, description="strength of that scaling")
+    modulate_low: float = Field(0.5, ge=0.0, le=1e3, description="smallest factor")
+    modulate_high: float = Field(2.0, ge=0.0, le=1e3, description="largest factor")
+    modulate_eps: float = Field(
+        1e-3, gt=0.0, le=1e3, description="added to the distance of the two expectiles"
+    )
+    denoise: bool = Field(
+        default=False, description="learn to recover a state from a noised one, through the trunk"
+    )
+    denoise_hidden: Width = Field(64, description="hidden width of the decoder")
+    denoise_sigma: float = Field(0.1, ge=0.0, le=1e3, description="standard deviation of the noise")
+    denoise_weight: float = Field(0.1, ge=0.0, le=1e3, description="weight of the decoder's loss")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.modulate and not self.iql:
+            problem = "needs the value networks; set aux.iql = true, or leave it out"
+            raise MismatchError(self, "modulate", problem)
+        if self.modulate_low > self.modulate_high:
+            problem = f"is above modulate_high = {self.modulate_high}; lower it"
+            raise MismatchError(self, "modulate_low", problem)
+        if self.expectile_low > self.expectile_high:
+            problem = f"is above expectile_high = {self.expectile_high}; lower it"
+            raise MismatchError(self, "expectile_low", problem)
+        return self
+
+
+class BudgetConfig(Section):
+    """Shares of learn.max_grad_norm that the parts of the gradient may have; they add up to 1."""
+
+    on: bool = Field(default=False, description="hold each part of the gradient to its share")
+    q: Fraction = Field(0.7, description="of the Q network's trunk and heads")
+    iql_high: Fraction = Field(0.05, description="of the high value network")
+    iql_low: Fraction = Field(0.05, description="of the low value network")
+    denoise: Fraction = Field(0.1, description="of the denoising loss, in the trunk too")
+    attention: Fraction = Field(0.05, description="of the attention")
+    selectivity: Fraction = Field(0.05, description="of the gate")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        total = (
+            self.q + self.iql_high + self.iql_low + self.denoise + self.attention + self.selectivity
+        )
+        if abs(total - 1.0) > 1e-9:
+            problem = f"makes the shares add up to {total:.10g}; they must add up to 1"
+            raise MismatchError(self, "q", problem)
+        return self
 
 
 class ReplayConfig(Section):
@@ -336,8 +482,19 @@ class LearnConfig(Section):
     adam_eps: float = Field(
         1e-8, gt=0.0, le=1.0, description="added to the root of Adam's second moment"
     )
+    weight_decay: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="decay of the parameters, times the learning rate (AdamW)",
+    )
     max_grad_norm: float = Field(
         10.0, ge=0.0, le=1e9, description="clip the gradient's global 2-norm to this; 0: do not"
+    )
+    budget: BudgetConfig = Field(BudgetConfig(), description="gradient budget")
+    vaccine: bool = Field(
+        default=False,
+        description="draw a second batch, and take out of the gradient what works against its own",
     )
     target: Literal["soft", "hard"] = Field(
         "soft",
@@ -405,11 +562,14 @@ class Config(Section):
     run_dir: str = Field(
         "runs/latest", min_length=1, description="folder for checkpoints, metrics and the config"
     )
-    preset: Literal["dqn"] = Field(
-        "dqn", description="which parts of the learner are on; dqn: MLP, dueling, double, n-step"
+    preset: Literal["dqn", "full"] = Field(
+        "dqn",
+        description="what the other fields start from; dqn: MLP, dueling, double, n-step; full: "
+        "every part of the learner",
     )
     env: EnvConfig = Field(EnvConfig(), description="environment")
     network: NetworkConfig = Field(NetworkConfig(), description="Q network")
+    aux: AuxConfig = Field(AuxConfig(), description="auxiliary networks")
     replay: ReplayConfig = Field(ReplayConfig(), description="replay")
     hindsight: HindsightConfig = Field(HindsightConfig(), description="hindsight replay")
     learn: LearnConfig = Field(LearnConfig(), description="learner")
