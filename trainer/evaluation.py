@@ -131,6 +131,7 @@ class GoalEvaluator:
         """Whether each episode reached its goal before it was truncated [episodes]."""
         names, ledger = self.environment.names, self.workspace.device.ledger
         with ledger.within("epoch"):
+            self.workspace.ensure(self._step.program.buffers)
             begun = np.zeros(self.episodes, np.int64)
             self.workspace.write(f"{names.prefix}_lane_episode", begun)
         self._reset.step()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onegraph.kernels.replay.hindsight_assemble import Strategy
-from onegraph.trainer.config import Config
-from onegraph.trainer.config.schema import MismatchError
+from onegraph.trainer.config import Config, MismatchError
 from onegraph.trainer.envs.base import Environment, Goal
 
 
