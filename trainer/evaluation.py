@@ -110,7 +110,7 @@ GOAL_EPISODES = 100
 class GoalEvaluator:
     """Counts the greedy episodes that reach their goal.
 
-    An episode is a lane, from a state and to a goal that training never draws by the same key. Every
+    Each lane runs one episode, whose state and goal are drawn by a key that no training has. Every
     evaluation runs the same ones, so that epochs, runs and devices can be compared.
     """
 

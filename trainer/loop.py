@@ -129,9 +129,7 @@ class Loop:
             )
         self._goals: GoalEvaluator | None = None
         if isinstance(trainer.environment, BitFlipEnvironment):
-            self._goals = GoalEvaluator(
-                trainer.programs, trainer.workspace, trainer.environment
-            )
+            self._goals = GoalEvaluator(trainer.programs, trainer.workspace, trainer.environment)
 
     # ---------------------------------------------------------------- files
 

@@ -48,10 +48,11 @@ extern "C" __global__ void env_bit_flip(const int* __restrict__ action, int* __r
                                         (unsigned int)seed, (unsigned int)(seed >> 32));
         __syncwarp();  // the whole warp has read the lane's state
         for (int c = thread; c < padded; c += 32) {
-            const float before = obs[row + c];
-            const bool bit = (before != 0.0f) != (c == flipped);
-            const float after = c < 2 * bits && bit ? 1.0f : 0.0f;
+            float after = 0.0f;
             if (!reset) {
+                const float before = obs[row + c];
+                const bool bit = (before != 0.0f) != (c == flipped);
+                after = c < 2 * bits && bit ? 1.0f : 0.0f;
                 obs_tm1[row + c] = before;
                 obs_t[row + c] = after;
             }

@@ -1,8 +1,9 @@
 """Gather goal-conditioned rows into a padded buffer, under the goals that hindsight gives them.
 
-As `gather_rows`: ``dst[j, :width] = src[index[j], :width]``. Where ``donor[j]`` is a row of the ring,
-the `goal_width` columns from `goal` on are instead what was achieved after that row: the columns
-from `achieved` on of ``next_state[donor[j]]``. A donor outside [0, rows), such as -1, changes none.
+As `gather_rows`: ``dst[j, :width] = src[index[j], :width]``. Where ``donor[j]`` is a row of the
+ring, the `goal_width` columns from `goal` on are instead what was achieved after that row: the
+columns from `achieved` on of ``next_state[donor[j]]``. A donor outside [0, rows), such as -1,
+changes none.
 
 `src` and `next_state` are [rows, src_stride], `dst` [n, dst_stride]. Columns from `width` on are
 zero, and so is a whole row whose index lies outside [0, rows). Values are copied as they are.

@@ -2,16 +2,16 @@
 
 A row's state is goal-conditioned: `achieved` is the first of `width` columns of the state that say
 what was achieved; other columns hold the goal. With chance `share` a drawn row is given as its goal
-what was achieved after a donor row (Andrychowicz et al. 2017, section 3.2 and 4.5), by `strategy`:
+what was achieved after a donor row (Andrychowicz et al. 2017, sections 3.3 and 4.5), by `strategy`:
 
 - `Strategy.FUTURE`: a row from this one to its episode's last, each as likely;
 - `Strategy.FINAL`: the last row of its episode;
 - `Strategy.RANDOM`: the row at another position of the batch, each as likely.
 
-``donor`` is that row, or -1 where the row keeps its goal: `gather_relabelled` puts what was achieved
-there in the goal's columns. The ring is as `nstep_assemble` has it. The rows of an episode are
-those from the drawn one forward in its lane that hold its episode id; an INVALID row is not one of
-them, nor is any after it, after a TERMINATED or TRUNCATED row, or from the write head on (taken
+``donor`` is that row, or -1 where the row keeps its goal: `gather_relabelled` puts what was
+achieved there in the goal's columns. The ring is as `nstep_assemble` has it. The rows of an episode
+are those from the drawn one forward in its lane that hold its episode id; an INVALID row is not one
+of them, nor is any after it, after a TERMINATED or TRUNCATED row, or from the write head on (taken
 modulo T). A drawn row that is INVALID or outside the filled part keeps its goal, and so does one
 whose random donor is, or that has the batch to itself.
 
@@ -136,9 +136,9 @@ def hindsight_assemble(
     taken = np.minimum(span, n_step)
     power = 1.0
     powers = [power]
-    for k in range(int(taken.max(initial=0))):
-        row = (start + k * lanes) % rows
-        going = (k < taken) & ~terminated
+    for step in range(int(taken.max(initial=0))):
+        row = (start + step * lanes) % rows
+        going = (step < taken) & ~terminated
         there = relabelled & (after[row] == goal).all(axis=1)
         gained = np.where(relabelled, np.where(there, 0.0, -1.0), reward[row])
         # Only where the row is taken: what other rows hold need not be finite.

@@ -122,7 +122,7 @@ def test_random_takes_no_goal_from_a_row_that_can_not_be_used_nor_from_itself():
     assert relabelled(ring, [4, 4])["donor"] == [4, 4]
 
 
-# ------------------------------------------------------------------------ returns
+# ------------------------------------------------------------------------ n-step returns
 
 
 @pytest.mark.parametrize(

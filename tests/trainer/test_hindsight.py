@@ -1,4 +1,4 @@
-"""Hindsight in the trainer: who may ask for it, what the programs do, and how success is counted."""
+"""Hindsight in the trainer: who may ask for it, what a step does, and how success is counted."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,9 @@ def test_hindsight_adds_no_launch(stages):
 
     def launches(strategy):
         trainer = make(HostDevice(), bit_flip(hindsight__strategy=strategy), stages)
-        found = [op.kernel for _, op, _ in trainer.learn_program.all_ops() if isinstance(op, Launch)]
+        found = [
+            op.kernel for _, op, _ in trainer.learn_program.all_ops() if isinstance(op, Launch)
+        ]
         trainer.close()
         return found
 

@@ -252,8 +252,11 @@ class EnvConfig(Section):
     )
     lanes: int = Field(64, ge=1, le=1_048_576, description="E, the environments stepped together")
     max_episode_steps: int = Field(
-        0, ge=0, lt=2**31, description="truncate an episode after this many steps; 0: never, "
-        "and after env.bits steps when kind is bit-flip"
+        0,
+        ge=0,
+        lt=2**31,
+        description="truncate an episode after this many steps; 0: never, "
+        "and after env.bits steps when kind is bit-flip",
     )
     bits: int = Field(
         15, ge=1, le=64, description="bits of the state and of the goal; read when kind is bit-flip"
