@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onegraph.kernels.common.layout import COUNTERS, DIAGNOSTICS, SCHEDULE_PARAMS, SCHEDULES
+import numpy as np
+
+from onegraph.kernels.common.layout import (
+    ADAM_GROUPS,
+    COUNTERS,
+    DIAGNOSTICS,
+    SCHEDULE_PARAMS,
+    SCHEDULES,
+)
 from onegraph.kernels.learner.advance_counters import initial_schedule
 from onegraph.kernels.learner.publish import RECORD
 from onegraph.stages.program import (
@@ -25,6 +33,7 @@ from onegraph.stages.program import (
     merge_buffers,
 )
 from onegraph.trainer.blocks.emit import Emit
+from onegraph.trainer.blocks.grouping import grouped_products
 from onegraph.trainer.envs.base import Environment, ungraphed
 from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.legacy.parts import LegacyParts
@@ -82,6 +91,13 @@ def state_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
         flat("adam_m"),
         flat("adam_v"),
         Buffer("grad", (network.size,), "f32"),
+        Buffer(
+            "adam_ends",
+            (ADAM_GROUPS,),
+            "i64",
+            initial=lambda: np.full(ADAM_GROUPS, network.size, np.int64),
+        ),
+        Buffer("adam_decay", (ADAM_GROUPS,), "f32"),
         Buffer("counters", (COUNTERS,), "i64", persistent=True),
         Buffer(
             "schedule",
@@ -245,9 +261,9 @@ class DqnPrograms:
         work: dict[str, tuple[Op, ...]] = {
             "per_sample": _grouped("sample", sample.ops),
             "counters": _grouped("counters", counters.ops),
-            "forward": forward,
-            "ddqn": ddqn,
-            "post_aux": online.take(),
+            "forward": grouped_products(forward),
+            "ddqn": grouped_products(ddqn),
+            "post_aux": grouped_products(online.take()),
             "adam_grad": self._gradient_norm(),
             "adam": (self._adam(),),
             "maintenance": (
@@ -364,12 +380,12 @@ class DqnPrograms:
                 "clip": Ref("clip"),
                 "schedule": Ref("schedule"),
                 "skip": Ref("skip"),
+                "ends": Ref("adam_ends"),
+                "decay": Ref("adam_decay"),
                 "n": self.shapes.network.size,
-                "group": 0,
                 "beta1": learn.adam_beta1,
                 "beta2": learn.adam_beta2,
                 "eps": learn.adam_eps,
-                "weight_decay": 0.0,
             },
         )
 

@@ -5,7 +5,8 @@
 
 enum Counter { ADAM_TRUNK = 0, ADAM_SELECTIVITY = 1, ADAM_DENOISE = 2, ADAM_IQL = 3,
                ADAM_IQL_LOW = 4, ADAM_IQN = 5, ADAM_ATTENTION = 6, RNG = 7, WARM_UP = 8,
-               COLLECT = 9, HEAD = 10, FILLED = 11, SKIPPED = 12 };
+               COLLECT = 9, HEAD = 10, FILLED = 11, SKIPPED = 12,
+               SKIPPED_IN_A_ROW = 13 };
 #define COUNTERS 16
 #define ADAM_GROUPS 7
 
@@ -23,4 +24,5 @@ enum Flag { F_TERMINATED = 1, F_TRUNCATED = 2, F_INVALID = 4 };
 enum Diagnostic { D_NONFINITE_TD = 0, D_STALE_UPDATE = 1, D_INVALID_ROW = 2 };
 #define DIAGNOSTICS 8
 
-enum StreamTag { T_SAMPLE = 1, T_ACT = 2, T_RESET = 3, T_INIT = 4, T_HINDSIGHT = 9 };
+enum StreamTag { T_SAMPLE = 1, T_ACT = 2, T_RESET = 3, T_INIT = 4, T_DEPTH = 5, T_TAU = 6, T_NOISE = 7,
+                 T_DENOISE = 8, T_HINDSIGHT = 9 };

@@ -27,6 +27,7 @@ class Counter(IntEnum):
     HEAD = 10
     FILLED = 11
     SKIPPED = 12
+    SKIPPED_IN_A_ROW = 13
 
 
 COUNTERS = 16
@@ -98,4 +99,8 @@ class StreamTag(IntEnum):
     ACT = 2
     RESET = 3
     INIT = 4
+    DEPTH = 5
+    TAU = 6
+    NOISE = 7
+    DENOISE = 8
     HINDSIGHT = 9

@@ -71,3 +71,18 @@ def test_a_pass_has_buffers_of_its_own():
     assert (op.b, op.extra) == (Ref("theta_normal", 0, 24), Ref("theta", 24, 3))
     with pytest.raises(ProgramError, match="'online_a' is asked for as"):
         emit.buffer("a", (4, 4))
+
+
+def test_a_part_of_a_pass_has_its_rows_of_the_same_buffers():
+    emit = Emit(example(), "online_", 6)
+    emit.buffer("a", (6, 3))
+    emit.buffer("quantiles", (6 * 4, 3))
+    part = emit.part(2, 4, grads="grad_vaccine")
+    assert part.buffer("a", (4, 3)) == Ref("online_a", 2 * 3, 4 * 3)
+    assert part.buffer("quantiles", (4 * 4, 3)) == Ref("online_quantiles", 2 * 12, 4 * 12)
+    assert part.grad("a.bias") == Ref("grad_vaccine", 24, 3)
+    assert part.rows_of(Ref("s_tm1"), 8) == Ref("s_tm1", 16, 32)
+    part.scratch("partial", (5,))
+    assert {b.name for b in emit.buffers} == {"online_a", "online_quantiles", "online_partial"}
+    with pytest.raises(ProgramError, match="ask for scratch"):
+        part.buffer("partial", (5,))

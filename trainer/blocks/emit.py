@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Protocol
 
 from onegraph.kernels.device.base import Epilogue
@@ -17,11 +18,13 @@ class Emit:
 
     Attributes:
         prefix: of the pass' buffers, so that two passes share none.
+        rows: of the pass, or of the `part` of it that is meant.
         params: buffer that the pass reads its parameters from.
         grads: buffer that it writes their gradients to.
         training: whether the pass is the one that learns: stochastic depth acts in it alone.
         instead: for tensors that the pass reads from another buffer of the same layout, that
             buffer: normalised or noisy weights.
+        first, total: for a `part`, its first row and the rows of the whole pass.
     """
 
     layout: Layout
@@ -31,6 +34,8 @@ class Emit:
     grads: str = "grad"
     training: bool = False
     instead: Mapping[str, str] = field(default_factory=dict)
+    first: int = 0
+    total: int = 0
     ops: list[Op] = field(default_factory=list)
     _buffers: dict[str, Buffer] = field(default_factory=dict)
 
@@ -52,8 +57,36 @@ class Emit:
         """Where a tensor's gradient goes: written, not added to."""
         return self.layout[name].of(self.grads)
 
+    def part(self, first: int, rows: int, grads: str = "grad") -> Emit:
+        """The same pass, in rows `first` to ``first + rows`` alone, with gradients to `grads`."""
+        return replace(
+            self, rows=rows, grads=grads, first=first, total=self.total or self.rows, ops=[]
+        )
+
     def buffer(self, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Ref:
-        """A buffer of this pass; asked for twice it is the same.
+        """A buffer of this pass, of a multiple of `rows` rows; asked for twice it is the same.
+
+        Raises:
+            ProgramError: it was asked for with another shape or dtype.
+        """
+        if not self.total:
+            return self.scratch(name, shape, dtype)
+        if shape[0] % self.rows:
+            raise ProgramError(
+                f"buffer {self.prefix + name!r} has {shape[0]} rows in a part of {self.rows}:"
+                " a part's buffers hold whole rows; ask for scratch"
+            )
+        whole = self.scratch(name, (shape[0] // self.rows * self.total, *shape[1:]), dtype)
+        return self.rows_of(whole, prod(shape) // self.rows)
+
+    def rows_of(self, whole: Ref, width: int) -> Ref:
+        """This part's rows of a buffer [total, width] of the pass."""
+        if not self.total:
+            return whole
+        return Ref(whole.buffer, whole.offset + self.first * width, self.rows * width)
+
+    def scratch(self, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Ref:
+        """A buffer of this pass whose size has nothing to do with its rows.
 
         Raises:
             ProgramError: it was asked for with another shape or dtype.

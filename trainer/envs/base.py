@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from onegraph.stages.program import Buffer, Launch, MatmulOp, Op, Phase, StepProgram
+from onegraph.stages.program import LAUNCHING, Buffer, Op, Phase, StepProgram
 from onegraph.trainer.network import padded_width
 
 
@@ -121,7 +121,7 @@ def common_buffers(names: LaneNames, lanes: int, width: int) -> tuple[Buffer, ..
 
 def ungraphed(op: Op) -> Op:
     """`op` from the module of what is launched outside graphs."""
-    return replace(op, module="ungraphed") if isinstance(op, (Launch, MatmulOp)) else op
+    return replace(op, module="ungraphed") if isinstance(op, LAUNCHING) else op
 
 
 def reset_program(environment: Environment) -> StepProgram:
