@@ -30,6 +30,7 @@ from onegraph.stages.program import (
 )
 from onegraph.trainer.blocks.emit import Emit
 from onegraph.trainer.envs.base import Environment, ungraphed
+from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.learner import Learner, adam_groups
 from onegraph.trainer.legacy.parts import LegacyParts
 from onegraph.trainer.network import Pass
@@ -105,9 +106,10 @@ class DqnPrograms:
 
     def __init__(self, shapes: Shapes, environment: Environment) -> None:
         self.shapes, self.environment = shapes, environment
-        self.replay = DeviceReplay(shapes)
+        hindsight = relabelling(shapes.config, environment)
+        self.replay = DeviceReplay(shapes, hindsight)
         self.learner = Learner(shapes)
-        self.legacy = LegacyParts(shapes)
+        self.legacy = LegacyParts(shapes, hindsight)
         self._fragments: dict[tuple[str, str, str], Callable[[], Fragment]] = {
             ("gpu-replay", "learn", "sample"): self._sample_from_host_thresholds,
             ("gpu-replay", "learn", "priorities"): self._device_priorities,

@@ -13,6 +13,7 @@ import pytest
 from capture_scenarios import CHILDREN, config, steps, trainer_on
 from gpu import test_env_kernels as env
 from gpu import test_gemm as matmul
+from gpu import test_hindsight_kernels as hindsight
 from gpu import test_learner_kernels as learner
 from gpu import test_optim_kernels as optim
 from gpu import test_replay as replay
@@ -63,16 +64,22 @@ CASES: dict[str, Callable[[Device], None]] = {
     "column_sum": lambda d: learner.test_column_sum(d, 33, 33),
     "component_norms": lambda d: optim.test_component_norms(d, 1001, 3, 1),
     "dqn_loss": lambda d: learner.test_dqn_loss(d, 257, 5, 1, 1, 0),
+    "env_bit_flip": lambda d: hindsight.test_env_bit_flip(d, 5, 33, 72, 4),
     "env_market": lambda d: env.test_env_market_in_every_mode(
         d, Sizing.EQUITY, Fill.NEXT_OPEN, RewardKind.LOG_RATIO
     ),
     "env_tabular": lambda d: env.test_env_tabular(d, 5, 40, -1, 3),
     "gather_f32": lambda d: replay.test_gather_scalars(d, _rng(), 1, "f32", 1023),
     "gather_i32": lambda d: replay.test_gather_scalars(d, _rng(), 1, "i32", 1023),
+    "gather_relabelled": lambda d: hindsight.test_gather_relabelled(d, 257, 30, 32, 30, 0, 15, 15),
     "gather_rows": lambda d: replay.test_gather_rows(d, _rng(), 1, 257, 5, 8, 8),
     "gemm": _gemm,
     "gemm_group": lambda d: matmul.group_against_separate(d, 4, 3),
     "grad_norm_partial": lambda d: learner.test_grad_norm_partial(d, 5003, 3),
+    "hindsight_assemble": lambda d: [
+        hindsight.test_hindsight_assemble(d, strategy, 5, 33, 50, 0.5, 37, 5)
+        for strategy in hindsight.Strategy
+    ],
     "importance_weights": lambda d: replay.test_importance_weights(d, _rng(), 1025, 0.73),
     "insert_rows": lambda d: replay.test_insert_rows(d, _rng(), 1, 33, 40, 3, 1),
     "noisy_grad": lambda d: optim.test_noisy_grad(d, [(33, 34), (5, 1)]),
