@@ -157,17 +157,12 @@ class DqnPrograms:
         )
 
     def _sample_in_place(self) -> Fragment:
-        return Fragment(
-            (
-                self.replay.philox_thresholds(),
-                self.replay.descend(),
-                *self.replay.sample_in_place(),
-            ),
-            (self._thresholds(), *self._draws()),
-        )
+        ops, scratch = self.replay.sample_in_place()
+        return Fragment(ops, (*scratch, *self._draws()))
 
     def _device_priorities(self) -> Fragment:
-        return Fragment((self.replay.update(),), (*draw_buffers(self.shapes), *self._ring()))
+        ops, scratch = self.replay.update()
+        return Fragment(ops, (*scratch, *draw_buffers(self.shapes), *self._ring()))
 
     def _device_insert(self) -> Fragment:
         return Fragment(self.replay.insert(), self._ring())

@@ -58,6 +58,9 @@ CASES: dict[str, Callable[[Device], None]] = {
     ),
     "batch_stats": lambda d: learner.test_batch_stats(d, 257, 0.01),
     "clip_factor": lambda d: learner.test_clip_factor(d, 255, 0.5, None),
+    "claim_priorities": lambda d: replay.test_priorities_in_several_launches(
+        d, _rng(), 1, 1025, 1025, 0.6, 1e-6
+    ),
     "column_sum": lambda d: learner.test_column_sum(d, 33, 33),
     "dqn_loss": lambda d: learner.test_dqn_loss(d, 257, 5, 1, 1, 0),
     "env_market": lambda d: env.test_env_market_in_every_mode(
@@ -76,11 +79,21 @@ CASES: dict[str, Callable[[Device], None]] = {
     "pad_rows": lambda d: replay.test_pad_rows(d, _rng(), 1, 257, 5, 8),
     "philox_thresholds": lambda d: replay.test_philox_thresholds(d, _rng(), 1, 257, 1),
     "publish": lambda d: learner.test_publish(d, 6, 5),
+    "raw_weights": lambda d: replay.test_weights_in_two_launches(d, _rng(), 1, 257, 0.4),
+    "refresh_drawn": lambda d: replay.test_priorities_in_several_launches(
+        d, _rng(), 4096, 40_000, 32, 0.6, 1e-6
+    ),
     "refresh_inserted": lambda d: replay.test_refresh_inserted(d, _rng(), 33, 40, 39),
+    "refresh_slot": lambda d: replay.test_refresh_inserted(d, _rng(), 2000, 20, 7),
     "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1),
+    "sample_batch": lambda d: replay.test_sample_batch(d, _rng(), 4096, 700, 7, 64, 3, 1),
+    "scale_weights": lambda d: replay.test_weights_in_two_launches(d, _rng(), 4096, 257, 0.4),
     "target_update": lambda d: learner.test_target_update(d, 257, 0.005, 0, 1, 0),
     "tree_descend": lambda d: replay.test_tree_descend(d, _rng(), 1, 1025, 33, 0.5),
     "update_priorities": lambda d: replay.test_update_priorities(d, _rng(), 1025, 1025, 0.6, 1e-6),
+    "write_priorities": lambda d: replay.test_priorities_in_several_launches(
+        d, _rng(), 4096, 1025, 257, 0.6, 1e-6
+    ),
 }
 
 
