@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from onegraph.kernels.common.layout import COUNTERS, DIAGNOSTICS, SCHEDULE_PARAMS, SCHEDULES
 from onegraph.kernels.learner.advance_counters import initial_schedule
+from onegraph.kernels.learner.maintain import blocks_for
 from onegraph.kernels.learner.publish import RECORD
 from onegraph.stages.program import (
     Buffer,
@@ -32,6 +33,7 @@ from onegraph.trainer.replay import (
     batch_buffers,
     draw_buffers,
     ring_buffers,
+    ticket,
 )
 from onegraph.trainer.shapes import Shapes
 
@@ -169,7 +171,11 @@ class DqnPrograms:
 
     def _statistics_of_device_replay(self) -> Fragment:
         fragment = self.legacy.statistics(device_replay=True)
-        return replace(fragment, buffers=(*fragment.buffers, *self._ring()))
+        return Fragment(self._maintenance(fragment), (*fragment.buffers, *self._ring()))
+
+    def _maintenance(self, statistics: Fragment) -> tuple[Op, ...]:
+        """The target update and the statistics, a kernel each, and what the host does with them."""
+        return (self._target_update(), self._batch_stats(), *statistics.ops)
 
     def _device_counters(self, program: int) -> Fragment:
         return Fragment(
@@ -194,13 +200,18 @@ class DqnPrograms:
         return Fragment((self._act("act_head", "env_action", self.shapes.lanes, greedy=False),))
 
     def _published_statistics(self) -> Fragment:
-        ring = self.shapes.ring
+        """The target update beside the statistics and their publication, in one launch."""
+        ring, size = self.shapes.ring, self.shapes.network.size
         return Fragment(
             (
                 Launch(
-                    "publish",
+                    "maintain",
                     {
-                        "stats": Ref("stats"),
+                        "target": Ref("theta_target"),
+                        "param": Ref("theta"),
+                        "loss": Ref("loss"),
+                        "td": Ref("td"),
+                        "q_taken": Ref("q_taken"),
                         "clip": Ref("clip"),
                         "counters": Ref("counters"),
                         "schedule": Ref("schedule"),
@@ -208,7 +219,11 @@ class DqnPrograms:
                         "skip": Ref("skip"),
                         "record": Ref("record"),
                         "history": Ref("history"),
+                        "size": size,
+                        "every": self._target_every,
+                        "n": self.shapes.batch,
                         "ring": ring,
+                        "blocks": blocks_for(size),
                     },
                 ),
             ),
@@ -236,11 +251,7 @@ class DqnPrograms:
             ),
             "adam_grad": self._gradient_norm(),
             "adam": (self._adam(),),
-            "maintenance": (
-                self._target_update(),
-                self._batch_stats(),
-                *_grouped("statistics", statistics.ops),
-            ),
+            "maintenance": _grouped("statistics", self._maintenance(statistics)),
             "per_priority": _grouped("priorities", priorities.ops),
         }
         replay_phases = ("per_sample", "per_priority")
@@ -278,6 +289,7 @@ class DqnPrograms:
             Buffer("loss", (b,), "f32"),
             Buffer("q_taken", (b,), "f32"),
             Buffer("norm_partial", (NORM_PARTS,), "f64"),
+            ticket("norm_ticket"),
         )
 
     def _forward(self, params: str, inputs: str, prefix: str) -> tuple[Op, ...]:
@@ -322,20 +334,14 @@ class DqnPrograms:
     def _gradient_norm(self) -> tuple[Op, ...]:
         return (
             Launch(
-                "grad_norm_partial",
+                "grad_norm",
                 {
                     "grad": Ref("grad"),
                     "partial": Ref("norm_partial"),
-                    "n": self.shapes.network.size,
-                    "parts": NORM_PARTS,
-                },
-            ),
-            Launch(
-                "clip_factor",
-                {
-                    "partial": Ref("norm_partial"),
                     "clip": Ref("clip"),
                     "skip": Ref("skip"),
+                    "ticket": Ref("norm_ticket"),
+                    "n": self.shapes.network.size,
                     "parts": NORM_PARTS,
                     "max_norm": self.shapes.config.learn.max_grad_norm,
                 },
@@ -363,8 +369,12 @@ class DqnPrograms:
             },
         )
 
-    def _target_update(self) -> Op:
+    @property
+    def _target_every(self) -> int:
         learn = self.shapes.config.learn
+        return learn.target_every if learn.target == "hard" else 0
+
+    def _target_update(self) -> Op:
         return Launch(
             "target_update",
             {
@@ -374,7 +384,7 @@ class DqnPrograms:
                 "counters": Ref("counters"),
                 "skip": Ref("skip"),
                 "n": self.shapes.network.size,
-                "every": learn.target_every if learn.target == "hard" else 0,
+                "every": self._target_every,
             },
         )
 
