@@ -53,8 +53,10 @@ class Learner:
         self._select = network.emit("select", rows, Pass.SELECT)
         self._target = network.emit("target", rows, Pass.TARGET)
         self._aux = network.emit("aux", shapes.batch, Pass.TARGET)
+        # The value networks are learned, on what the target network says: a pass of their own.
+        self._state_values = network.emit("", shapes.batch, Pass.ONLINE)
         self._noised = network.emit("noised", shapes.batch, Pass.ONLINE)
-        self._noised.grads = GRAD_AUX
+        self._noised.grads, self._noised.penalised = GRAD_AUX, False
         self._values: tuple[Values, ValueLoss] | None = None
         self._gradients: dict[str, _Gradients] = {}
         self._extra: list[Buffer] = []
@@ -75,7 +77,14 @@ class Learner:
     def buffers(self) -> tuple[Buffer, ...]:
         """What the ops need beside the run's state and the batch."""
         network, b = self.network, self.shapes.batch
-        passes = (self._online, self._select, self._target, self._aux, self._noised)
+        passes = (
+            self._online,
+            self._select,
+            self._target,
+            self._aux,
+            self._state_values,
+            self._noised,
+        )
         return merge_buffers(
             *(emit.buffers for emit in passes),
             self._extra,
@@ -259,15 +268,15 @@ class Learner:
         states = Ref(BATCH.states, 0, b * self.shapes.padded) if self._vaccine else None
         states = states or Ref(BATCH.states)
         if network.value_networks:
-            aux, nets = self._aux, network.value_networks
+            aux, own, nets = self._aux, self._state_values, network.value_networks
             q = network.values(aux, network.forward(aux, states, Pass.TARGET), Pass.TARGET)
-            values = nets.forward(aux, states)
+            values = nets.forward(own, states)
             action, weight = (
                 Ref(name, 0, b) if self._vaccine else Ref(name)
                 for name in (BATCH.actions, BATCH.weights)
             )
             loss = nets.loss(
-                aux, q, action, weight, actions=network.actions, dueling=network.dueling
+                own, q, action, weight, actions=network.actions, dueling=network.dueling
             )
             self._values = values, loss
         if network.denoise:
@@ -275,7 +284,8 @@ class Learner:
             x = decoder.noised(noised, states, self.config.seed)
             decoder.forward(noised, network.features(noised, x))
             decoder.loss(noised, states)
-        return grouped_products([*self._aux.take(), *self._noised.take()])
+        passes = (self._aux, self._state_values, self._noised)
+        return grouped_products([op for emit in passes for op in emit.take()])
 
     # ---------------------------------------------------------------- gradients
 
@@ -291,9 +301,9 @@ class Learner:
         if network.value_networks:
             states = Ref(BATCH.states, 0, b * self.shapes.padded)
             network.value_networks.backward(
-                self._aux, states if self._vaccine else Ref(BATCH.states)
+                self._state_values, states if self._vaccine else Ref(BATCH.states)
             )
-            ops += self._aux.take()
+            ops += self._state_values.take()
         if network.denoise:
             noised = self._noised
             x = noised.buffer("denoise_noised", (b, self.shapes.padded))
@@ -395,8 +405,8 @@ class Learner:
             return ()
         values, loss = self._values
         rule = Modulation(aux.modulate_k, aux.modulate_eps, aux.modulate_low, aux.modulate_high)
-        rule.emit(self._aux, Ref("td"), loss.q, values)
-        return self._aux.take()
+        rule.emit(self._state_values, Ref("td"), loss.q, values)
+        return self._state_values.take()
 
 
 def adam_groups(shapes: Shapes) -> tuple[Buffer, ...]:
