@@ -17,7 +17,6 @@ class FullEager(FullLearner):
 
     def __init__(self, spec: FullSpec, initial: FullState) -> None:
         super().__init__(spec, initial)
-        self.theta.grad = torch.zeros_like(self.theta)
         self.optimiser = torch.optim.AdamW(
             [self.theta],
             lr=spec.lr,
