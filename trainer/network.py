@@ -31,9 +31,12 @@ def padded_width(width: int) -> int:
 
 
 def together(*products: MatmulOp) -> tuple[Op, ...]:
-    """Independent products as one op, or each on its own where one of them is large."""
+    """Independent products as one op, or each on its own where one of them is large.
+
+    The longest sums come first: a GPU starts a launch's blocks in this order.
+    """
     if groups([(p.m, p.n, p.k) for p in products]):
-        return (MatmulGroup(products),)
+        return (MatmulGroup(tuple(sorted(products, key=lambda p: -p.k))),)
     return products
 
 
@@ -183,7 +186,6 @@ class QNetwork:
                 trans_b=True,
                 epilogue="relu_grad",
             )
-            # The longer sums first: a GPU starts its blocks in this order.
             ops += together(of_input, of_parameters)
             upstream = f"grad{i - 1}"
         return tuple(ops)

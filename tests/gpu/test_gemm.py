@@ -7,6 +7,8 @@ Numerical Algorithms, 2nd ed., section 3.1); the bias adds one rounding of the r
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from device_rules import UNSUPPORTED, f32, refused
@@ -263,6 +265,21 @@ def test_cublaslt_keeps_nan_and_infinity(cublaslt):
         cublaslt, spec, f32(1, np.inf).reshape(2, 1), f32(np.nan, -1).reshape(1, 2), f32(0, 0)
     )
     np.testing.assert_array_equal(got, [[np.nan, 0], [np.nan, 0]])
+
+
+@pytest.mark.parametrize("epilogue", ["none", "bias_relu"])
+def test_cublaslt_in_tf32(cublaslt, epilogue):
+    """Factors with 11 significant bits, rounded or cut: each errs by at most 2^-10 of itself."""
+    spec = Matmul(256, 256, 512, epilogue=epilogue, precision="tf32")
+    a, b, extra = operands(spec)
+    got = run(cublaslt, spec, a, b, extra)
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    bound = 2.1 * 2.0**-10 * (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)))
+    if extra is not None:
+        want = np.maximum(want + extra, 0)
+    assert np.all(np.abs(got - want) <= bound + 1e-5)
+    float32 = run(cublaslt, replace(spec, precision="float32"), a, b, extra)
+    assert (got != float32).any()
 
 
 def test_bias_of_each_call_is_its_own(cublaslt):

@@ -107,7 +107,11 @@ def test_passes_that_run_together_are_one_op_a_layer():
 def test_a_layers_gradients_are_one_op_but_for_the_first_layer():
     network = QNetwork(5, (3, 4), 2, dueling=True)
     ops = network.backward("theta", "grad", "s_tm1", "online", 64, "grad_head")
-    assert [outs(op) for op in ops] == [["grad1", "grad"], ["grad0", "grad"], ["grad"]]
+    # The gradient of parameters is a sum over 64 rows, that of an input over the 3 or 4 outputs.
+    assert [outs(op) for op in ops] == [["grad", "grad1"], ["grad", "grad0"], ["grad"]]
+    wide = QNetwork(5, (3, 100), 2, dueling=True)
+    ops = wide.backward("theta", "grad", "s_tm1", "online", 64, "grad_head")
+    assert outs(ops[1]) == ["grad0", "grad"]
 
 
 @pytest.mark.parametrize(("width", "grouped"), [(256, True), (512, False)])
