@@ -71,7 +71,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "gather_i32": lambda d: replay.test_gather_scalars(d, _rng(), 1, "i32", 1023),
     "gather_rows": lambda d: replay.test_gather_rows(d, _rng(), 1, 257, 5, 8, 8),
     "gemm": _gemm,
-    "gemm_group": lambda d: matmul.group_against_separate(d, 4, 3),
+    "gemm_group": lambda d: matmul.test_a_group_of_any_tiles_on_any_grid(d, 16, 3),
     "grad_norm": lambda d: learner.test_grad_norm(d, 5003, 3, None),
     "grad_norm_partial": lambda d: learner.test_grad_norm_partial(d, 5003, 3),
     "importance_weights": lambda d: replay.test_importance_weights(d, _rng(), 1025, 0.73),
