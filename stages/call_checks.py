@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from onegraph.kernels.device.base import Device, Matmul
+from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.cupti_counts import CALL_CLASSES, DriverStep, call_class
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.budget import Violation
 from onegraph.stages.finding import Check, Finding, Findings
-from onegraph.stages.program import GraphLaunch, Launch, MatmulOp, Op, StepProgram
+from onegraph.stages.program import GraphLaunch, Launch, MatmulGroup, MatmulOp, Op, StepProgram
 from onegraph.stages.runner import Runner
 from onegraph.stages.subject import SubjectRun
 
@@ -149,20 +149,15 @@ def _check_outside(run: SubjectRun, step: StepRecord, found: Findings) -> None:
 # ---------------------------------------------------------------- CUPTI
 
 
-def matmul_spec(op: MatmulOp) -> Matmul:
-    """The shape that a device multiplies for `op`."""
-    return Matmul(op.m, op.n, op.k, op.trans_a, op.trans_b, op.epilogue)
-
-
 def kernels_of(ops: Iterable[Op], device: Device) -> tuple[int, int]:
     """The fewest and the most kernels that `ops` run on `device`, graph bodies opened."""
     least = most = 0
     for op in ops:
         low, high = 0, 0
-        if isinstance(op, Launch):
+        if isinstance(op, (Launch, MatmulGroup)):
             low = high = 1
         elif isinstance(op, MatmulOp):
-            low, high = device.matmul_launches(matmul_spec(op))
+            low, high = device.matmul_launches(op.spec)
         elif isinstance(op, GraphLaunch):
             low, high = kernels_of(op.body, device)
         least, most = least + low, most + high

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.device.base import Epilogue, Module
+from onegraph.kernels.device.base import Epilogue, Matmul, Module
+from onegraph.kernels.learner.gemm_group import MEMBERS
 
 Space = Literal["device", "pinned", "host"]
 
@@ -81,6 +83,11 @@ class Ref:
             return self.buffer
         end = "" if self.size is None else str(self.offset + self.size)
         return f"{self.buffer}[{self.offset}:{end}]"
+
+    def overlaps(self, other: Ref) -> bool:
+        """Whether both name an element; one without a size reaches to its buffer's end."""
+        ends = (np.inf if r.size is None else r.offset + r.size for r in (self, other))
+        return self.buffer == other.buffer and max(self.offset, other.offset) < min(ends)
 
 
 def ref(value: str | Ref) -> Ref:
@@ -172,13 +179,29 @@ class MatmulOp(Op):
     epilogue: Epilogue = "none"
     module: Module = "shared"
 
+    @property
+    def spec(self) -> Matmul:
+        """The shape that a device multiplies."""
+        return Matmul(self.m, self.n, self.k, self.trans_a, self.trans_b, self.epilogue)
+
     def reads(self) -> frozenset[str]:
         extra = None if self.epilogue == "bias_grad" else self.extra
         return frozenset(r.buffer for r in (self.a, self.b, extra) if r is not None)
 
-    def writes(self) -> frozenset[str]:
+    @property
+    def written(self) -> tuple[Ref, ...]:
+        """What it writes."""
         extra = self.extra if self.epilogue == "bias_grad" else None
-        return frozenset(r.buffer for r in (self.out, extra) if r is not None)
+        return (self.out,) if extra is None else (self.out, extra)
+
+    @property
+    def touched(self) -> tuple[Ref, ...]:
+        """What it reads or writes."""
+        given = self.a, self.b, self.out
+        return given if self.extra is None else (*given, self.extra)
+
+    def writes(self) -> frozenset[str]:
+        return frozenset(r.buffer for r in self.written)
 
     @property
     def label(self) -> str:
@@ -191,6 +214,56 @@ class MatmulOp(Op):
         end = "" if self.epilogue == "none" else f" {self.epilogue}({self.extra})"
         suffix = "" if self.module == "shared" else f" @{self.module}"
         yield f"matmul {self.out}[{self.m}x{self.n}] = {a} · {b} over {self.k}{end}{suffix}"
+
+
+@dataclass(frozen=True)
+class MatmulGroup(Op):
+    """Products that do not depend on one another, in one launch, which is one node of a graph.
+
+    `onegraph.kernels.learner.gemm_group.groups` says which products a device takes so.
+
+    Raises:
+        ProgramError: not 2 to 4 members, one with a module or an op group of its own, or one that
+            reads or writes what another one writes.
+    """
+
+    kind: ClassVar[str] = "matmul"
+    members: tuple[MatmulOp, ...]
+    module: Module = "shared"
+
+    def __post_init__(self) -> None:
+        if not 1 < len(self.members) <= MEMBERS:
+            raise ProgramError(
+                f"{self.label}: a group has 2 to {MEMBERS} members, got {len(self.members)}"
+            )
+        if strange := [m.label for m in self.members if m.module != "shared" or m.group]:
+            raise ProgramError(
+                f"{strange[0]}: module and group are those of the whole matmul group"
+            )
+        for one, other in permutations(self.members, 2):
+            for written in one.written:
+                if any(written.overlaps(touched) for touched in other.touched):
+                    raise ProgramError(
+                        f"{one.label} and {other.label} can't run at once: the first writes"
+                        f" {written}, which the second touches too"
+                    )
+
+    def reads(self) -> frozenset[str]:
+        return frozenset().union(*(member.reads() for member in self.members))
+
+    def writes(self) -> frozenset[str]:
+        return frozenset().union(*(member.writes() for member in self.members))
+
+    @property
+    def label(self) -> str:
+        return f"matmul {', '.join(str(member.out) for member in self.members)}"
+
+    def lines(self) -> Iterator[str]:
+        yield "matmul group" + ("" if self.module == "shared" else f" @{self.module}") + " {"
+        for member in self.members:
+            for line in member.lines():
+                yield "  " + line
+        yield "}"
 
 
 @dataclass(frozen=True)
@@ -370,7 +443,10 @@ class GraphLaunch(Op):
 
 
 #: Ops that a graph can hold.
-GRAPHABLE = (Launch, MatmulOp, GraphLaunch)
+GRAPHABLE = (Launch, MatmulOp, MatmulGroup, GraphLaunch)
+
+#: Ops that launch kernels, from one of a device's modules.
+LAUNCHING = (Launch, MatmulOp, MatmulGroup)
 
 
 def graphable(op: Op) -> bool:

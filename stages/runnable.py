@@ -15,6 +15,7 @@ from onegraph.stages.program import (
     GraphLaunch,
     Host,
     Launch,
+    MatmulGroup,
     MatmulOp,
     Memset,
     Op,
@@ -65,7 +66,7 @@ def _spaces(op: Op) -> Iterator[tuple[str, tuple[Space, ...]]]:
         case Host():
             for name in sorted(op.reads() | op.writes()):
                 yield name, _HOST
-        case Launch() | MatmulOp() | Memset():
+        case Launch() | MatmulOp() | MatmulGroup() | Memset():
             for name in sorted(op.reads() | op.writes()):
                 yield name, _DEVICE
 

@@ -18,7 +18,7 @@ from onegraph.kernels.device.base import (
     DeviceEvent,
     Graph,
     GraphExec,
-    Matmul,
+    Product,
 )
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.program import (
@@ -28,6 +28,7 @@ from onegraph.stages.program import (
     GraphLaunch,
     Host,
     Launch,
+    MatmulGroup,
     MatmulOp,
     Memset,
     Op,
@@ -350,17 +351,20 @@ class Runner:
                 return graph
             case RecordEvent():
                 return partial(self._record, op.index)
-            case Launch() | MatmulOp() | Memset() | Copy() if self._moves(op) and not late:
+            case Launch() | MatmulOp() | MatmulGroup() | Memset() | Copy() if (
+                self._moves(op) and not late
+            ):
                 return partial(self._bind_and_do, op)
             case Launch():
                 return partial(
                     device.launch, device.prepare(op.kernel, self._args(op), module=op.module)
                 )
             case MatmulOp():
-                spec = Matmul(op.m, op.n, op.k, op.trans_a, op.trans_b, op.epilogue)
-                extra = None if op.extra is None else space.resolve(op.extra)
-                a, b, out = (space.resolve(r) for r in (op.a, op.b, op.out))
-                return partial(device.matmul, spec, a, b, out, extra, module=op.module)
+                p = self._product(op)
+                return partial(device.matmul, p.spec, p.a, p.b, p.out, p.extra, module=op.module)
+            case MatmulGroup():
+                products = tuple(map(self._product, op.members))
+                return partial(device.matmul_group, products, module=op.module)
             case Memset():
                 call = device.memset_sync if op.blocking else device.memset
                 return partial(call, space.resolve(op.dst))
@@ -385,6 +389,11 @@ class Runner:
             name: self.workspace.resolve(value) if isinstance(value, Ref) else value
             for name, value in op.args.items()
         }
+
+    def _product(self, op: MatmulOp) -> Product:
+        a, b, out = (self.workspace.resolve(r) for r in (op.a, op.b, op.out))
+        extra = None if op.extra is None else self.workspace.resolve(op.extra)
+        return Product(op.spec, a, b, out, extra)
 
     def _bind_and_do(self, op: Op) -> None:
         self.bind(op, late=True)()

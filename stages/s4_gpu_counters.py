@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onegraph.stages.budget import Limit
-from onegraph.stages.program import Launch, MatmulOp, Memset, Op, Parts, StepProgram
+from onegraph.stages.program import LAUNCHING, Memset, Op, Parts, StepProgram
 from onegraph.stages.stage import Stage
 
 #: Groups that the owner supplies a host-free form of; a program has those of them that it uses.
@@ -22,7 +22,7 @@ HOST_SIDE = ("htod", "dtoh", "dtod", "host", "sync", "alloc", "free", "memset_sy
 
 
 def _without_host(op: Op) -> Op:
-    if isinstance(op, (Launch, MatmulOp)) and op.module == "shared":
+    if isinstance(op, LAUNCHING) and op.module == "shared":
         return replace(op, module="ungraphed")
     if isinstance(op, Memset):
         return replace(op, blocking=False)

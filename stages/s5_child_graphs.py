@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from onegraph.stages.budget import Limit
 from onegraph.stages.program import (
+    LAUNCHING,
     GraphLaunch,
-    Launch,
-    MatmulOp,
     Op,
     Parts,
     Phase,
@@ -29,7 +28,7 @@ REBUILDING = ("capture", "captured", "instantiate", "module_load")
 
 
 def _graphed(op: Op) -> Op:
-    return replace(op, module="graphed") if isinstance(op, (Launch, MatmulOp)) else op
+    return replace(op, module="graphed") if isinstance(op, LAUNCHING) else op
 
 
 def _as_graph(program: StepProgram, phase: Phase) -> Phase:

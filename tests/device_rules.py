@@ -22,7 +22,7 @@ from onegraph.kernels.device import (
     HostDevice,
     ModuleMixError,
 )
-from onegraph.kernels.device.base import Matmul, Stream
+from onegraph.kernels.device.base import Matmul, Product, Stream
 
 UNSUPPORTED = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
 INVALIDATED = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
@@ -317,6 +317,50 @@ def test_matmul_lets_nan_through_the_relu(device):
     bias = device.upload(f32(0, 0))
     device.matmul(Matmul(1, 2, 1, epilogue="bias_relu"), a, b, out, bias)
     np.testing.assert_array_equal(out.to_host_checkpoint(), [[np.nan, 0]])
+
+
+def test_a_group_of_matmuls_is_one_call_and_gives_what_each_gives(device):
+    a, b, bias = device.upload(A), device.upload(B), device.upload(f32(-20, 100))
+    outs = [device.allocate((2, 2), "f32", f"out{i}") for i in range(3)]
+    sums = device.allocate((2,), "f32", "sums")
+    before = device.ledger._current.get(("", "matmul"), 0)
+    device.matmul_group(
+        [
+            Product(Matmul(2, 2, 2, epilogue="bias_relu"), a, b, outs[0], bias),
+            Product(Matmul(2, 2, 2, trans_a=True, epilogue="bias_grad"), a, b, outs[1], sums),
+            Product(Matmul(1, 4, 1), a.view(3, (1,)), b, outs[2]),
+        ]
+    )
+    assert device.ledger._current["", "matmul"] == before + 1
+    assert [values(out) for out in outs] == [[0, 122, 23, 150], [26, 30, 38, 44], [20, 24, 28, 32]]
+    assert values(sums) == [12, 14]
+
+
+def test_a_group_in_a_graph_is_one_node(device):
+    a, b = device.upload(A), device.upload(B)
+    outs = [device.allocate((2, 2), "f32", "out") for _ in range(2)]
+    group = [Product(Matmul(2, 2, 2), a, b, out) for out in outs]
+    with device.warm_up():
+        device.matmul_group(group, module="graphed")
+    for out in outs:
+        device.memset(out)
+    with device.capture("g") as graph:
+        device.matmul_group(group, module="graphed")
+    assert graph.node_count() == 1
+    device.graph_launch(device.instantiate(graph))
+    assert [values(out) for out in outs] == [[19, 22, 43, 50]] * 2
+
+
+def test_what_no_group_can_be(device):
+    x, y = device.allocate((1,), "f32", "x"), device.allocate((1,), "f32", "y")
+    one = Product(Matmul(1, 1, 1), x, x, y)
+    for members in ([one], [one] * 5):
+        with refused(INVALID_VALUE, f"2 to 4 products, got {len(members)}"):
+            device.matmul_group(members)
+    with refused(INVALID_VALUE, "matmul y, y: .*needs float32"):
+        device.matmul_group([one, Product(Matmul(1, 2, 1), x, x, y)])
+    with pytest.raises(ModuleMixError, match="matmul"):
+        device.matmul_group([one, Product(Matmul(1, 1, 1), x, x, x)], module="graphed")
 
 
 def test_matmul_over_nothing_is_its_epilogue(device):

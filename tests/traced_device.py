@@ -153,6 +153,10 @@ class TracedDevice(HostDevice):
         self._kernel()
         super()._matmul(spec, a, b, out, extra, module)
 
+    def _matmul_group(self, members, module):
+        self._kernel()
+        super()._matmul_group(members, module)
+
     def _synchronize(self):
         self.cupti.call("cuStreamSynchronize")
 

@@ -182,8 +182,7 @@ class BenchSubject:
     @cached_property
     def network(self) -> QNetwork:
         """The Q network of the size."""
-        env, config = self.environment, self.config.network
-        return QNetwork(env.observation_width, env.actions, config)
+        return QNetwork.of(self.config, self.environment)
 
     @cached_property
     def shapes(self) -> Shapes:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from onegraph.kernels.common.layout import Flag
 from onegraph.kernels.env.env_market import LaneI64, TraceField
 from onegraph.stages.runner import Runner
 from onegraph.stages.workspace import Workspace
 from onegraph.trainer.envs.base import reset_program, walk_program
+from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.build import MarketSetup
 from onegraph.trainer.envs.market import MarketEnvironment
 from onegraph.trainer.market import Metrics, evaluate_curve, periods_per_year
@@ -99,3 +101,53 @@ class WindowEvaluator:
     def figures(self, curve: EquityCurve) -> Metrics:
         """Figures of a walk through this window."""
         return evaluate_curve(curve.equity, curve.position, curve.time, periods=self._periods)
+
+
+#: Episodes of an evaluation that counts those that reach their goal.
+GOAL_EPISODES = 100
+
+
+class GoalEvaluator:
+    """Counts the greedy episodes that reach their goal.
+
+    Each lane runs one episode, whose state and goal are drawn by a key that no training has. Every
+    evaluation runs the same ones, so that epochs, runs and devices can be compared.
+    """
+
+    def __init__(
+        self,
+        programs: DqnPrograms,
+        workspace: Workspace,
+        environment: BitFlipEnvironment,
+        episodes: int = GOAL_EPISODES,
+    ) -> None:
+        self.workspace, self.episodes = workspace, episodes
+        self.environment = environment.for_evaluation(episodes, f"goals_{episodes}")
+        self._steps = self.environment.max_steps or self.environment.bits
+        self._reset = Runner(reset_program(self.environment), workspace)
+        self._step = Runner(programs.evaluate(self.environment), workspace)
+
+    def reached(self) -> NDArray[np.bool_]:
+        """Whether each episode reached its goal before it was truncated [episodes]."""
+        names, ledger = self.environment.names, self.workspace.device.ledger
+        with ledger.within("epoch"):
+            self.workspace.ensure(self._step.program.buffers)
+            begun = np.zeros(self.episodes, np.int64)
+            self.workspace.write(f"{names.prefix}_lane_episode", begun)
+        self._reset.step()
+        reached = np.zeros(self.episodes, np.bool_)
+        ended = np.zeros(self.episodes, np.bool_)
+        for _ in range(self._steps):
+            self._step.step()
+            with ledger.within("epoch"):
+                flags = self.workspace.read(names.flags)
+            # A lane goes on with another episode at once; only its first counts.
+            reached |= ~ended & ((flags & Flag.TERMINATED) != 0)
+            ended |= (flags & (Flag.TERMINATED | Flag.TRUNCATED)) != 0
+            if ended.all():
+                break
+        return reached
+
+    def success_rate(self) -> float:
+        """The share of the episodes that reach their goal."""
+        return float(self.reached().mean())

@@ -18,8 +18,9 @@ from onegraph.stages.phase_report import PhaseReport, phase_report
 from onegraph.stages.registry import format_set
 from onegraph.trainer.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from onegraph.trainer.config import config_to_toml
+from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
-from onegraph.trainer.evaluation import WindowEvaluator
+from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.market import Metrics
 from onegraph.trainer.progress import ProgressDisplay
 from onegraph.trainer.replay import BATCH
@@ -151,6 +152,9 @@ class Loop:
                 trainer.market.windows.validation,
                 "validation",
             )
+        self._goals: GoalEvaluator | None = None
+        if isinstance(trainer.environment, BitFlipEnvironment):
+            self._goals = GoalEvaluator(trainer.programs, trainer.workspace, trainer.environment)
 
     # ---------------------------------------------------------------- files
 
@@ -378,6 +382,8 @@ class Loop:
         if self._validation is not None:
             summary.validation = self._validation.metrics()
             summary.score = summary.validation.sharpe
+        elif self._goals is not None:
+            summary.score = summary.extra["success_rate"] = self._goals.success_rate()
         elif isinstance(self.trainer.environment, TabularEnvironment):
             error = q_error(self.trainer, self.trainer.environment)
             summary.extra["max_q_error"] = error

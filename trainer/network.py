@@ -1,26 +1,50 @@
-"""The Q network: a trunk of blocks and a head, as ops over flat parameters.
+"""The Q network: a trunk of blocks and its heads, as ops over flat parameters.
 
-Letters: B rows, Sp padded input width, H width of the trunk's output, A actions. The head's matrix
-is [B, A] (values), or [B, A + 1] when dueling: advantages, then the state value (Wang et al. 2016,
+Letters: B rows, Sp padded input width, H width of the trunk's output, A actions. A matrix of action
+values is [B, A], or [B, A + 1] when dueling: advantages, then the state value (Wang et al. 2016,
 "Dueling network architectures", equation 9).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onegraph.kernels.common.layout import COUNTERS
 from onegraph.kernels.device import HostDevice
-from onegraph.stages.program import Buffer, Phase, Ref, StepProgram
+from onegraph.kernels.learner.iqn_cosines import TauUse
+from onegraph.kernels.learner.noisy import NoisyPass
+from onegraph.stages.program import Buffer, Phase, Ref, StepProgram, merge_buffers
 from onegraph.stages.runner import Runner
 from onegraph.stages.workspace import Workspace
+from onegraph.trainer.blocks.attention import GroupAttention
+from onegraph.trainer.blocks.c51 import C51Head
+from onegraph.trainer.blocks.denoise import Denoise
 from onegraph.trainer.blocks.emit import Block, Emit, linear_tensors
+from onegraph.trainer.blocks.gate import SelectivityGate
 from onegraph.trainer.blocks.hidden import HiddenLayers
-from onegraph.trainer.blocks.layout import Layout
-from onegraph.trainer.config import NetworkConfig
+from onegraph.trainer.blocks.iql import ValueNetworks
+from onegraph.trainer.blocks.iqn import IqnHead, Readiness
+from onegraph.trainer.blocks.layout import Layout, TensorSpec
+from onegraph.trainer.blocks.noisy import NoisyLayers
+from onegraph.trainer.blocks.residual import ResidualBlock
+from onegraph.trainer.blocks.spectral import SpectralNorm
+from onegraph.trainer.config import AuxConfig, Config, NetworkConfig
+
+#: A pass through the network: whose parameters it reads, and which draws are its own.
+Pass = TauUse
+
+_NOISE = {
+    Pass.ONLINE: NoisyPass.ONLINE,
+    Pass.SELECT: NoisyPass.SELECT,
+    Pass.TARGET: NoisyPass.TARGET,
+    Pass.ACT: NoisyPass.ACT,
+}
 
 
 def padded_width(width: int) -> int:
@@ -28,13 +52,55 @@ def padded_width(width: int) -> int:
     return -(-width // 8) * 8
 
 
+class Observed(Protocol):
+    """What a network has to know of an environment."""
+
+    @property
+    def observation_width(self) -> int: ...
+
+    @property
+    def actions(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a pass left its results.
+
+    Attributes:
+        features: of the trunk [B, H].
+        plain: matrix of action values; None where the network has no such head.
+        distribution: quantiles [B Q, A + d] or logits [B, (A + d) atoms]; None likewise.
+    """
+
+    features: Ref
+    plain: Ref | None = None
+    distribution: Ref | None = None
+
+
 @dataclass(frozen=True)
 class QNetwork:
-    """Shape of the network, and the ops that run it forward and backward."""
+    """Shape of the networks, and the ops that run them forward and backward.
+
+    Attributes:
+        seed: of the first parameters and of the noise.
+    """
 
     observation_width: int
     actions: int
     config: NetworkConfig
+    aux: AuxConfig = AuxConfig()  # noqa: RUF009  frozen
+    seed: int = 0
+
+    @classmethod
+    def of(cls, config: Config, environment: Observed) -> QNetwork:
+        """The network of a run."""
+        return cls(
+            environment.observation_width,
+            environment.actions,
+            config.network,
+            config.aux,
+            config.seed,
+        )
 
     @property
     def inputs(self) -> int:
@@ -42,25 +108,137 @@ class QNetwork:
         return padded_width(self.observation_width)
 
     @property
+    def dueling(self) -> bool:
+        """Whether a matrix of action values has a column for the state value."""
+        return self.config.dueling and self.c51 is None
+
+    @property
     def stride(self) -> int:
-        """Columns of the head's matrix."""
-        return self.actions + int(self.config.dueling)
+        """Columns of a matrix of action values."""
+        return self.actions + int(self.dueling)
 
     @property
     def width(self) -> int:
         """H."""
         return self.trunk[-1].out_width
 
+    # ---------------------------------------------------------------- parts
+
     @cached_property
     def trunk(self) -> tuple[Block, ...]:
-        """The blocks between the input and the head."""
-        return (HiddenLayers(self.inputs, self.observation_width, self.config.hidden),)
+        """The blocks between the input and the heads."""
+        config, blocks = self.config, list[Block]()
+        if config.gate:
+            blocks.append(SelectivityGate(self.inputs, self.observation_width, config.gate_l1))
+        if config.attention_groups:
+            groups, heads = config.attention_groups, config.attention_heads
+            blocks.append(GroupAttention(self.inputs, groups, heads))
+        blocks.append(HiddenLayers(self.inputs, self.observation_width, config.hidden))
+        width, count = config.hidden[-1], config.residual_blocks
+        for i in range(count):
+            blocks.append(ResidualBlock(width, i, count, config.drop_path, after_relu=i == 0))
+        return tuple(blocks)
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether it has the plain head, which values actions at once."""
+        config = self.config
+        return config.head == "dqn" or (config.head == "iqn" and config.iqn.readiness)
+
+    @cached_property
+    def iqn(self) -> IqnHead | None:
+        """The quantile head."""
+        config, iqn = self.config, self.config.iqn
+        if config.head != "iqn":
+            return None
+        ready = Readiness(iqn.ready_decay, iqn.ready_low, iqn.ready_high)
+        return IqnHead(
+            self.width,
+            self.actions,
+            config.dueling,
+            iqn.quantiles,
+            iqn.target_quantiles,
+            kappa=iqn.kappa,
+            seed=self.seed,
+            readiness=ready if iqn.readiness else None,
+        )
+
+    @cached_property
+    def c51(self) -> C51Head | None:
+        """The categorical head."""
+        config, c51 = self.config, self.config.c51
+        if config.head != "c51":
+            return None
+        return C51Head(
+            self.trunk[-1].out_width, self.actions, config.dueling, c51.atoms, c51.v_min, c51.v_max
+        )
+
+    @cached_property
+    def value_networks(self) -> ValueNetworks | None:
+        """The two networks of implicit Q-learning."""
+        aux = self.aux
+        if not aux.iql:
+            return None
+        return ValueNetworks(
+            self.inputs,
+            aux.iql_hidden,
+            aux.expectile_high,
+            aux.expectile_low,
+            real_width=self.observation_width,
+        )
+
+    @cached_property
+    def denoise(self) -> Denoise | None:
+        """The decoder of noised states."""
+        aux = self.aux
+        if not aux.denoise:
+            return None
+        return Denoise(
+            self.width,
+            aux.denoise_hidden,
+            self.observation_width,
+            self.inputs,
+            aux.denoise_sigma,
+            aux.denoise_weight,
+        )
+
+    @cached_property
+    def _specs(self) -> tuple[TensorSpec, ...]:
+        """Every parameter but the noise's sizes."""
+        stride = self.actions + int(self.config.dueling)
+        parts = (*self.trunk, self.iqn, self.c51, self.value_networks, self.denoise)
+        specs = [spec for part in parts if part is not None for spec in part.tensors()]
+        if self.plain:
+            specs += linear_tensors("head", self.width, stride)
+        return tuple(specs)
+
+    @cached_property
+    def noisy(self) -> NoisyLayers | None:
+        """The heads' layers with noise on their weights."""
+        if not self.config.noisy:
+            return None
+        known = {spec.name for spec in self._specs}
+        heads = [name for name in ("head", "iqn.head", "c51.head") if f"{name}.weight" in known]
+        return NoisyLayers(heads, self._specs, sigma0=self.config.noisy_sigma, seed=self.seed)
 
     @cached_property
     def layout(self) -> Layout:
         """Where the parameters stand."""
-        head = linear_tensors("head", self.width, self.stride)
-        return Layout([*(spec for block in self.trunk for spec in block.tensors()), *head])
+        return Layout([*self._specs, *(self.noisy.tensors() if self.noisy else ())])
+
+    @cached_property
+    def spectral(self) -> SpectralNorm | None:
+        """The normalisation of the hidden layers' and blocks' matrices."""
+        if not self.config.spectral_cap:
+            return None
+        names = [
+            spec.name
+            for block in self.trunk
+            if isinstance(block, (HiddenLayers, ResidualBlock))
+            for spec in block.tensors()
+            if spec.name.endswith(".weight")
+        ]
+        return SpectralNorm(self.layout, names, cap=self.config.spectral_cap, seed=self.seed)
 
     @property
     def size(self) -> int:
@@ -71,13 +249,31 @@ class QNetwork:
         """Parameters [size] before the first step."""
         return self.layout.initial(seed)
 
+    def state(self) -> tuple[Buffer, ...]:
+        """What a run keeps beside the parameters: readiness, the spectral norm's vectors."""
+        return (
+            *(self.iqn.state() if self.iqn else ()),
+            *(self.spectral.state(lambda: self.initial(self.seed)) if self.spectral else ()),
+        )
+
     # ---------------------------------------------------------------- ops
 
-    def emit(
-        self, prefix: str, rows: int, params: str = "theta", *, training: bool = False
-    ) -> Emit:
-        """A pass over `rows` rows with parameters from `params`."""
-        return Emit(self.layout, prefix, rows, params, training=training)
+    def emit(self, prefix: str, rows: int, use: Pass) -> Emit:
+        """A pass over `rows` rows."""
+        target = use == Pass.TARGET
+        instead = dict[str, str]()
+        if self.spectral:
+            instead |= self.spectral.instead(target=target)
+        if self.noisy and use in _NOISE:
+            instead |= self.noisy.instead(_NOISE[use])
+        return Emit(
+            self.layout,
+            prefix,
+            rows,
+            "theta_target" if target else "theta",
+            training=use == Pass.ONLINE,
+            instead=instead,
+        )
 
     def features(self, emit: Emit, x: Ref) -> Ref:
         """From `x` [rows, Sp] through the trunk to [rows, H]."""
@@ -85,53 +281,128 @@ class QNetwork:
             x = block.forward(emit, x)
         return x
 
-    def forward(self, emit: Emit, x: Ref) -> Ref:
-        """From `x` [rows, Sp] to the head's matrix [rows, stride]."""
-        out = emit.buffer("head", (emit.rows, self.stride))
-        return emit.linear("head", self.features(emit, x), self.width, self.stride, out)
+    def forward(self, emit: Emit, x: Ref, use: Pass) -> Outputs:
+        """From `x` [rows, Sp] through trunk and heads."""
+        features = self.features(emit, x)
+        plain = distribution = None
+        if self.plain:
+            out = emit.buffer("head", (emit.rows, self.stride))
+            plain = emit.linear("head", features, self.width, self.stride, out)
+        if self.iqn:
+            distribution = self.iqn.forward(emit, features, use)
+        elif self.c51:
+            distribution = self.c51.forward(emit, features)
+        return Outputs(features, plain, distribution)
 
-    def backward(self, emit: Emit, x: Ref, grad_head: Ref) -> None:
-        """From the gradient of the head's matrix to those of the parameters, after `forward`."""
-        again = self.emit(emit.prefix, emit.rows)  # finds what each block gave by its buffers
+    def found(self, emit: Emit, x: Ref, use: Pass) -> Outputs:
+        """Where the `forward` of this pass, or of the one that this is in, left its results."""
+        return self.forward(emit.silent(), x, use)
+
+    def values(self, emit: Emit, outputs: Outputs, use: Pass) -> Ref:
+        """The matrix of action values [rows, stride] of a pass."""
+        if self.iqn:
+            assert outputs.distribution is not None
+            return self.iqn.values(emit, outputs.distribution, use, outputs.plain)
+        if self.c51:
+            assert outputs.distribution is not None
+            return self.c51.values(emit, outputs.distribution)
+        assert outputs.plain is not None
+        return outputs.plain
+
+    def backward(
+        self, emit: Emit, x: Ref, outputs: Outputs, grad_plain: Ref | None, grad_dist: Ref | None
+    ) -> None:
+        """From the gradients of the heads' matrices to those of the parameters."""
+        features, upstream = outputs.features, None
+        relu = features if isinstance(self.trunk[-1], HiddenLayers) else None
+        if self.c51:
+            assert grad_dist is not None
+            upstream = self.c51.backward(emit, features, grad_dist, relu_of=relu)
+        if grad_plain is not None:
+            emit.linear_grad("head", features, grad_plain, self.width, self.stride)
+            out = emit.buffer(f"grad{len(self.config.hidden) - 1}", (emit.rows, self.width))
+            upstream = emit.linear_grad_in(
+                "head",
+                grad_plain,
+                self.width,
+                self.stride,
+                out,
+                relu_of=None if self.iqn else relu,
+            )
+        if self.iqn:
+            assert grad_dist is not None
+            upstream = self.iqn.backward(emit, features, grad_dist, add_to=upstream)
+        assert upstream is not None
+        self.trunk_backward(emit, x, features, upstream, masked=not self.iqn)
+
+    def trunk_backward(
+        self, emit: Emit, x: Ref, features: Ref, grad_features: Ref, *, masked: bool = False
+    ) -> None:
+        """From the gradient of the features to those of the trunk's parameters.
+
+        `masked` says that it is zero already where a ReLU that the trunk ends with is.
+        """
+        if isinstance(self.trunk[-1], HiddenLayers) and not masked:
+            n = emit.rows * self.width
+            emit.launch("relu_epilogue", extra=features, out=grad_features, n=n, grad=1)
         given = [x]
         for block in self.trunk:
-            given.append(block.forward(again, given[-1]))
-        emit.linear_grad("head", given[-1], grad_head, self.width, self.stride)
-        out = emit.buffer(f"grad{len(self.config.hidden) - 1}", (emit.rows, self.width))
-        upstream: Ref | None = emit.linear_grad_in(
-            "head", grad_head, self.width, self.stride, out, relu_of=given[-1]
-        )
+            given.append(block.forward(emit.silent(), given[-1]))
+        upstream: Ref | None = grad_features
         for i, block in reversed(list(enumerate(self.trunk))):
             assert upstream is not None
             upstream = block.backward(emit, given[i], upstream, need_grad_in=i > 0)
 
+    def act(self, emit: Emit, x: Ref, use: Pass) -> Ref:
+        """Action values [rows, stride] of `x` for acting or evaluating, with all that they need."""
+        if self.spectral:
+            emit.ops += self.spectral.act_ops()
+            emit.declare(*self.spectral.buffers(), *self.state())
+        if self.noisy and use == Pass.ACT:
+            emit.ops += self.noisy.act_ops(self.layout)
+            emit.declare(*self.noisy.buffers(self.layout, [NoisyPass.ACT]))
+        return self.values(emit, self.forward(emit, x, use), use)
+
     # ---------------------------------------------------------------- on the host
 
     def q_values(
-        self, params: NDArray[np.float32], observations: NDArray[np.float32]
+        self,
+        params: NDArray[np.float32],
+        observations: NDArray[np.float32],
+        state: Mapping[str, NDArray[Any]] | None = None,
     ) -> NDArray[np.float64]:
         """Action values [rows, A], computed on the host, for reports and proofs.
 
         Args:
             params: [size].
             observations: [rows, S] or [rows, Sp].
+            state: of a run, by the names of `state`; what is missing is as before the first step.
         """
-        emit = self.emit("", len(observations))
+        emit = self.emit("", len(observations), Pass.EVALUATE)
         x = np.zeros((len(observations), self.inputs), np.float32)
         x[:, : observations.shape[1]] = observations
-        head = self.forward(emit, Ref("x"))
-        emit.declare(
-            Buffer("x", x.shape, "f32", initial=lambda: x),
-            Buffer("theta", (self.size,), "f32", initial=lambda: params),
+        values = self.act(emit, Ref("x"), Pass.EVALUATE)
+        given: dict[str, NDArray[Any]] = {"x": x, "theta": params, **(state or {})}
+        buffers = merge_buffers(
+            emit.buffers,
+            self.state(),
+            (
+                Buffer("x", x.shape, "f32"),
+                Buffer("theta", (self.size,), "f32"),
+                Buffer("counters", (COUNTERS,), "i64"),
+            ),
         )
-        program = StepProgram("values", "epoch", (Phase("values", tuple(emit.ops)),), emit.buffers)
+        program = StepProgram("values", "epoch", (Phase("values", tuple(emit.ops)),), buffers)
         workspace = Workspace(HostDevice())
         workspace.ensure(program.buffers)
-        Runner(program, workspace).step()
-        values = workspace.read(head.buffer).astype(np.float64)
-        if not self.config.dueling:
-            return values
-        advantage, value = values[:, :-1], values[:, -1:]
+        for name, array in given.items():
+            if name in workspace.buffers:
+                workspace.write(name, np.ascontiguousarray(array))
+        Runner(program.pruned(), workspace).step()
+        found = workspace.read(values.buffer).astype(np.float64)
+        if not self.dueling:
+            return found
+        advantage, value = found[:, :-1], found[:, -1:]
         result: NDArray[np.float64] = value + advantage - advantage.mean(axis=1, keepdims=True)
         return result
 

@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onegraph.kernels.common.layout import COUNTERS, DIAGNOSTICS, SCHEDULE_PARAMS, SCHEDULES
+from onegraph.kernels.common.layout import (
+    COUNTERS,
+    DIAGNOSTICS,
+    SCHEDULE_PARAMS,
+    SCHEDULES,
+)
 from onegraph.kernels.learner.advance_counters import initial_schedule
 from onegraph.kernels.learner.publish import RECORD
 from onegraph.stages.program import (
     Buffer,
     Fragment,
     Launch,
-    Memset,
     Op,
     Phase,
     ProgramError,
@@ -26,9 +30,11 @@ from onegraph.stages.program import (
 )
 from onegraph.trainer.blocks.emit import Emit
 from onegraph.trainer.envs.base import Environment, ungraphed
+from onegraph.trainer.hindsight import relabelling
+from onegraph.trainer.learner import Learner, adam_groups
 from onegraph.trainer.legacy.parts import LegacyParts
+from onegraph.trainer.network import Pass
 from onegraph.trainer.replay import (
-    BATCH,
     DeviceReplay,
     batch_buffers,
     draw_buffers,
@@ -54,9 +60,6 @@ PHASES = (
 
 COLLECT_PHASES = ("act", "env_step", "insert", "counters")
 
-#: Partial sums of the gradient norm: one block each.
-NORM_PARTS = 64
-
 
 def state_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
     """What both programs share: parameters, moments, counters, schedules."""
@@ -81,6 +84,8 @@ def state_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
         flat("adam_m"),
         flat("adam_v"),
         Buffer("grad", (network.size,), "f32"),
+        *adam_groups(shapes),
+        *network.state(),
         Buffer("counters", (COUNTERS,), "i64", persistent=True),
         Buffer(
             "schedule",
@@ -101,8 +106,10 @@ class DqnPrograms:
 
     def __init__(self, shapes: Shapes, environment: Environment) -> None:
         self.shapes, self.environment = shapes, environment
-        self.replay = DeviceReplay(shapes)
-        self.legacy = LegacyParts(shapes)
+        hindsight = relabelling(shapes.config, environment)
+        self.replay = DeviceReplay(shapes, hindsight)
+        self.learner = Learner(shapes)
+        self.legacy = LegacyParts(shapes, hindsight)
         self._fragments: dict[tuple[str, str, str], Callable[[], Fragment]] = {
             ("gpu-replay", "learn", "sample"): self._sample_from_host_thresholds,
             ("gpu-replay", "learn", "priorities"): self._device_priorities,
@@ -197,7 +204,15 @@ class DqnPrograms:
         )
 
     def _device_act(self) -> Fragment:
-        return Fragment((self._act("act_head", "env_action", self.shapes.lanes, greedy=False),))
+        values = self._acting()[1].buffer
+        # Noise on the weights is what explores where there is any.
+        greedy = self.shapes.network.noisy is not None
+        return Fragment((self._act(values, "env_action", self.shapes.lanes, greedy=greedy),))
+
+    def _acting(self) -> tuple[Emit, Ref]:
+        """The pass that collection acts by, and where it leaves the action values."""
+        emit = self.shapes.network.emit("act_", self.shapes.lanes, Pass.ACT)
+        return emit, self.shapes.network.act(emit, Ref(self.environment.names.obs), Pass.ACT)
 
     def _published_statistics(self) -> Fragment:
         ring = self.shapes.ring
@@ -232,27 +247,12 @@ class DqnPrograms:
         sample, priorities = self.legacy.sample(), self.legacy.priorities()
         counters = self.legacy.counters(0)
         statistics = self.legacy.statistics(device_replay=False)
-        network, b, states = self.shapes.network, self.shapes.batch, Ref(BATCH.states)
-        online = network.emit("online", b, training=True)
-        select = network.emit("select", b)
-        target = network.emit("target", b, "theta_target")
-        head = network.forward(online, states)
-        forward = online.take()
-        ddqn = self._targets_and_loss(head, select, target)
-        network.backward(online, states, Ref("grad_head"))
+        own = self.learner.work
         work: dict[str, tuple[Op, ...]] = {
+            **own,
             "per_sample": _grouped("sample", sample.ops),
-            "counters": _grouped("counters", counters.ops),
-            "forward": forward,
-            "ddqn": ddqn,
-            "post_aux": online.take(),
-            "adam_grad": self._gradient_norm(),
-            "adam": (self._adam(),),
-            "maintenance": (
-                self._target_update(),
-                self._batch_stats(),
-                *_grouped("statistics", statistics.ops),
-            ),
+            "counters": (*_grouped("counters", counters.ops), *own["counters"]),
+            "maintenance": (*own["maintenance"], *_grouped("statistics", statistics.ops)),
             "per_priority": _grouped("priorities", priorities.ops),
         }
         replay_phases = ("per_sample", "per_priority")
@@ -269,10 +269,7 @@ class DqnPrograms:
             ),
             merge_buffers(
                 state_buffers(self.shapes),
-                self._learner_buffers(),
-                online.buffers,
-                select.buffers,
-                target.buffers,
+                self.learner.buffers,
                 sample.buffers,
                 counters.buffers,
                 statistics.buffers,
@@ -280,132 +277,13 @@ class DqnPrograms:
             ),
         ).pruned()
 
-    def _learner_buffers(self) -> tuple[Buffer, ...]:
-        shapes, network = self.shapes, self.shapes.network
-        b = shapes.batch
-        return (
-            Buffer("grad_head", (b, network.stride), "f32"),
-            Buffer("td", (b,), "f32"),
-            Buffer("loss", (b,), "f32"),
-            Buffer("q_taken", (b,), "f32"),
-            Buffer("norm_partial", (NORM_PARTS,), "f64"),
-        )
-
-    def _targets_and_loss(self, online_head: Ref, select: Emit, target: Emit) -> tuple[Op, ...]:
-        shapes, config = self.shapes, self.shapes.config
-        double, next_states = config.network.double, Ref(BATCH.next_states)
-        select_head = shapes.network.forward(select, next_states) if double else None
-        target_head = shapes.network.forward(target, next_states)
-        # Without a dueling head only the taken action has a gradient, and the kernel writes no
-        # more; with one it writes whole rows, and zeroing them first would be a node for nothing.
-        zero = () if config.network.dueling else (Memset(Ref("grad_head"), blocking=True),)
-        return (
-            *select.take(),
-            *target.take(),
-            *zero,
-            Launch(
-                "dqn_loss",
-                {
-                    "head_tm1": online_head,
-                    "head_select": select_head or target_head,
-                    "head_target": target_head,
-                    "action": Ref(BATCH.actions),
-                    "reward": Ref(BATCH.rewards),
-                    "discount": Ref(BATCH.discounts),
-                    "weight": Ref(BATCH.weights),
-                    "td": Ref("td"),
-                    "loss": Ref("loss"),
-                    "q_taken": Ref("q_taken"),
-                    "grad_head": Ref("grad_head"),
-                    "n": shapes.batch,
-                    "actions": shapes.network.actions,
-                    "dueling": int(config.network.dueling),
-                    "double_q": int(double),
-                    "mse": int(config.learn.loss == "mse"),
-                    "delta": config.learn.huber_delta,
-                },
-            ),
-        )
-
-    def _gradient_norm(self) -> tuple[Op, ...]:
-        return (
-            Launch(
-                "grad_norm_partial",
-                {
-                    "grad": Ref("grad"),
-                    "partial": Ref("norm_partial"),
-                    "n": self.shapes.network.size,
-                    "parts": NORM_PARTS,
-                },
-            ),
-            Launch(
-                "clip_factor",
-                {
-                    "partial": Ref("norm_partial"),
-                    "clip": Ref("clip"),
-                    "skip": Ref("skip"),
-                    "parts": NORM_PARTS,
-                    "max_norm": self.shapes.config.learn.max_grad_norm,
-                },
-            ),
-        )
-
-    def _adam(self) -> Op:
-        learn = self.shapes.config.learn
-        return Launch(
-            "adam_step",
-            {
-                "param": Ref("theta"),
-                "m": Ref("adam_m"),
-                "v": Ref("adam_v"),
-                "grad": Ref("grad"),
-                "clip": Ref("clip"),
-                "schedule": Ref("schedule"),
-                "skip": Ref("skip"),
-                "n": self.shapes.network.size,
-                "group": 0,
-                "beta1": learn.adam_beta1,
-                "beta2": learn.adam_beta2,
-                "eps": learn.adam_eps,
-                "weight_decay": 0.0,
-            },
-        )
-
-    def _target_update(self) -> Op:
-        learn = self.shapes.config.learn
-        return Launch(
-            "target_update",
-            {
-                "target": Ref("theta_target"),
-                "param": Ref("theta"),
-                "schedule": Ref("schedule"),
-                "counters": Ref("counters"),
-                "skip": Ref("skip"),
-                "n": self.shapes.network.size,
-                "every": learn.target_every if learn.target == "hard" else 0,
-            },
-        )
-
-    def _batch_stats(self) -> Op:
-        return Launch(
-            "batch_stats",
-            {
-                "loss": Ref("loss"),
-                "td": Ref("td"),
-                "q_taken": Ref("q_taken"),
-                "stats": Ref("stats"),
-                "n": self.shapes.batch,
-            },
-        )
-
     # ---------------------------------------------------------------- collect and evaluate
 
     def collect(self) -> StepProgram:
         """Act in every lane, step the environment, insert what happened: stage 0's form."""
-        act, insert = self.legacy.act(), self.legacy.insert()
+        acting, values = self._acting()
+        act, insert = self.legacy.act(values), self.legacy.insert()
         counters = self.legacy.counters(1)
-        acting = self.shapes.network.emit("act_", self.shapes.lanes)
-        self.shapes.network.forward(acting, Ref(self.environment.names.obs))
         work = {
             "act": (
                 *acting.take(),
@@ -452,8 +330,8 @@ class DqnPrograms:
     def evaluate(self, environment: Environment) -> StepProgram:
         """Act greedily in the lanes of `environment`; ungraphed, outside any step."""
         names, lanes = environment.names, environment.lanes
-        acting = self.shapes.network.emit(f"{names.prefix}_act_", lanes)
-        head = self.shapes.network.forward(acting, Ref(names.obs))
+        acting = self.shapes.network.emit(f"{names.prefix}_act_", lanes, Pass.EVALUATE)
+        head = self.shapes.network.act(acting, Ref(names.obs), Pass.EVALUATE)
         program = StepProgram(
             f"evaluate_{names.prefix}",
             "epoch",

@@ -23,6 +23,7 @@ from onegraph.stages.program import (
     Ref,
     Space,
 )
+from onegraph.trainer.hindsight import Relabelling
 from onegraph.trainer.shapes import Shapes
 
 
@@ -87,20 +88,26 @@ def batch_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
 
 
 def draw_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
-    """Indices of the batch and of the rows that its returns end at."""
+    """Indices of the batch, of the rows that its returns end at, and of those that give goals."""
     b = shapes.batch
     return (
         Buffer(BATCH.indices, (b,), "i32"),
         Buffer(BATCH.generations, (b,), "u32"),
         Buffer("last_index", (b,), "i32"),
+        Buffer("donor", (b,), "i32"),
     )
 
 
 class DeviceReplay:
-    """Ops of the replay on the device, in the forms of the stages that use it."""
+    """Ops of the replay on the device, in the forms of the stages that use it.
 
-    def __init__(self, shapes: Shapes) -> None:
-        self.shapes = shapes
+    Args:
+        shapes: sizes and constants.
+        hindsight: how sampled rows are given other goals; ``None`` if they keep their own.
+    """
+
+    def __init__(self, shapes: Shapes, hindsight: Relabelling | None = None) -> None:
+        self.shapes, self.hindsight = shapes, hindsight
 
     @property
     def _root(self) -> Ref:
@@ -173,41 +180,62 @@ class DeviceReplay:
         )
 
     def assemble(self, returns: str, discounts: str) -> Op:
-        """n-step returns, discounts and last rows."""
+        """n-step returns, discounts and last rows; with hindsight also the rows that give goals."""
         config = self.shapes.config
-        return Launch(
-            "nstep_assemble",
-            {
-                "index": Ref(BATCH.indices),
-                "reward": Ref("replay_reward"),
-                "flags": Ref("replay_flags"),
-                "counters": Ref("counters"),
-                "last": Ref("last_index"),
-                "ret": Ref(returns),
-                "discount": Ref(discounts),
-                "n": self.shapes.batch,
-                "lanes": self.shapes.lanes,
-                "slots": self.shapes.slots,
-                "n_step": config.replay.n_step,
-                "gamma": config.learn.gamma,
-            },
-        )
+        args: dict[str, Ref | int | float] = {
+            "index": Ref(BATCH.indices),
+            "reward": Ref("replay_reward"),
+            "flags": Ref("replay_flags"),
+            "counters": Ref("counters"),
+            "last": Ref("last_index"),
+            "ret": Ref(returns),
+            "discount": Ref(discounts),
+            "n": self.shapes.batch,
+            "lanes": self.shapes.lanes,
+            "slots": self.shapes.slots,
+            "n_step": config.replay.n_step,
+            "gamma": config.learn.gamma,
+        }
+        if self.hindsight is None:
+            return Launch("nstep_assemble", args)
+        args |= {
+            "episode": Ref("replay_episode"),
+            "next_state": Ref("replay_next_state"),
+            "donor": Ref("donor"),
+            "padded": self.shapes.padded,
+            "achieved": self.hindsight.goal.achieved,
+            "width": self.hindsight.goal.width,
+            "strategy": int(self.hindsight.strategy),
+            "share": self.hindsight.share,
+            "seed": config.seed,
+        }
+        return Launch("hindsight_assemble", args)
 
     def gather_rows(self, source: str, index: str, target: str, stride: int) -> Op:
-        """Rows of a [N, Sp] column of the ring, into rows of `stride` floats."""
-        return Launch(
-            "gather_rows",
-            {
-                "src": Ref(source),
-                "index": Ref(index),
-                "dst": Ref(target),
-                "n": self.shapes.batch,
-                "width": self.shapes.width,
-                "src_stride": self.shapes.padded,
-                "dst_stride": stride,
-                "rows": self.shapes.capacity,
-            },
-        )
+        """Rows of a [N, Sp] column of the ring, into rows of `stride` floats.
+
+        With hindsight they have the goals that they are given.
+        """
+        args: dict[str, Ref | int | float] = {
+            "src": Ref(source),
+            "index": Ref(index),
+            "dst": Ref(target),
+            "n": self.shapes.batch,
+            "width": self.shapes.width,
+            "src_stride": self.shapes.padded,
+            "dst_stride": stride,
+            "rows": self.shapes.capacity,
+        }
+        if self.hindsight is None:
+            return Launch("gather_rows", args)
+        args |= {
+            "next_state": Ref("replay_next_state"),
+            "donor": Ref("donor"),
+            "achieved": self.hindsight.goal.achieved,
+            "goal": self.hindsight.goal.desired,
+            "goal_width": self.hindsight.goal.width,
+        }
+        return Launch("gather_relabelled", args)
 
     def gather_actions(self, target: str) -> Op:
         """Actions of the batch."""

@@ -26,6 +26,11 @@ class Shapes:
         return self.config.learn.batch_size
 
     @property
+    def draws(self) -> int:
+        """Rows drawn a step: the batch, and the vaccine batch behind it if there is one."""
+        return self.batch * (2 if self.config.learn.vaccine else 1)
+
+    @property
     def lanes(self) -> int:
         return self.config.env.lanes
 

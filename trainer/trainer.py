@@ -24,6 +24,7 @@ from onegraph.trainer.changes import refused_change
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment, reset_program
 from onegraph.trainer.envs.build import MarketSetup, build_environment
+from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.network import QNetwork, padded_width
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
@@ -79,6 +80,7 @@ class Trainer:
         TrainerError: the replay does not fit the device even at the smallest useful size, or the
             environment has other lanes than the config.
         MarketDataError: the bars can't be used.
+        MismatchError: hindsight for an environment without goals.
     """
 
     def __init__(
@@ -109,9 +111,7 @@ class Trainer:
     def _emit(self, config: Config, capacity: int) -> None:
         """The programs of `config` at these stages, and the sizes that they are made from."""
         self.config = config
-        self.network = QNetwork(
-            self.environment.observation_width, self.environment.actions, config.network
-        )
+        self.network = QNetwork.of(config, self.environment)
         self.shapes = Shapes(config, self.network, capacity)
         self.programs = DqnPrograms(self.shapes, self.environment)
         learn, collect = self.programs.learn(), self.programs.collect()
@@ -198,9 +198,11 @@ class Trainer:
         Raises:
             TrainerError: a field that a running trainer is bound to (`onegraph.trainer.changes`),
                 or more than the replay or the device can hold. The trainer is then as it was.
+            MismatchError: hindsight for an environment without goals. The trainer is as it was.
         """
         if problem := refused_change(self.config, config):
             raise TrainerError(problem)
+        relabelling(config, self.environment)
         if (floor := self._floor(config)) > self.shapes.capacity:
             raise TrainerError(
                 f"the replay holds {self.shapes.capacity:,} rows, and learn.batch_size ="

@@ -99,4 +99,8 @@ class StreamTag(IntEnum):
     ACT = 2
     RESET = 3
     INIT = 4
+    DEPTH = 5
+    TAU = 6
+    NOISE = 7
     DENOISE = 8
+    HINDSIGHT = 9

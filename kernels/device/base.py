@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.catalogue import DTYPES, KernelArgumentError, KernelSpec, find
 from onegraph.kernels.device.ledger import Ledger
+from onegraph.kernels.learner import gemm_group
 
 Module = Literal["shared", "graphed", "ungraphed"]
 Epilogue = Literal["none", "bias", "bias_relu", "relu_grad", "bias_grad"]
@@ -188,6 +189,22 @@ class Matmul:
     def extra_size(self) -> int:
         sizes = {"none": 0, "relu_grad": self.m * self.n}
         return sizes.get(self.epilogue, self.n)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A `Matmul` and the arrays that it is of."""
+
+    spec: Matmul
+    a: DeviceArray
+    b: DeviceArray
+    out: DeviceArray
+    extra: DeviceArray | None = None
+
+    @property
+    def operands(self) -> tuple[DeviceArray, ...]:
+        given = self.a, self.b, self.out
+        return given if self.extra is None else (*given, self.extra)
 
 
 @dataclass(frozen=True)
@@ -508,25 +525,53 @@ class Device(ABC):
     ) -> None:
         """``out = epilogue(op(a) @ op(b))`` (see `Matmul`), by an algorithm fixed per shape."""
         op = f"matmul {out.name}"
-        operands = (a, b, out) if extra is None else (a, b, out, extra)
-        self._alive(op, *operands)
+        product = Product(spec, a, b, out, extra)
+        self._check_product(op, product)
+        self._check_module(f"matmul[{spec.m}x{spec.n}x{spec.k}]", module)
+        self._count("matmul")
+        self._record("matmul", op, product.operands)
+        self._matmul(spec, a, b, out, extra, module)
+
+    def matmul_group(self, members: Sequence[Product], *, module: Module = "shared") -> None:
+        """The products of `members` by one launch; none may write what another reads or writes.
+
+        A group is one ``matmul`` in the ledger and one node of a graph.
+        """
+        op = f"matmul {', '.join(p.out.name for p in members)}"
+        if not 1 < len(members) <= gemm_group.MEMBERS:
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"a group has 2 to {gemm_group.MEMBERS} products, got {len(members)}",
+            )
+        for product in members:
+            self._check_product(op, product)
+        sizes = ", ".join(f"{p.spec.m}x{p.spec.n}x{p.spec.k}" for p in members)
+        self._check_module(f"matmul[{sizes}]", module)
+        self._count("matmul")
+        self._record("matmul", op, [array for p in members for array in p.operands])
+        self._matmul_group(members, module)
+
+    def _check_product(self, op: str, product: Product) -> None:
+        spec, extra = product.spec, product.extra
+        self._alive(op, *product.operands)
         sizes = (spec.m * spec.k, spec.k * spec.n, spec.m * spec.n, spec.extra_size)
-        given = (a.size, b.size, out.size, 0 if extra is None else extra.size)
+        arrays = (product.a, product.b, product.out)
+        given = (*(x.size for x in arrays), 0 if extra is None else extra.size)
         if spec.epilogue == "bias_grad" and spec.trans_b:
             self.fail("CUDA_ERROR_INVALID_VALUE", op, f"{spec}: bias_grad needs b as it is stored")
-        if sizes != given or any(x.dtype != np.float32 for x in operands):
+        if sizes != given or any(x.dtype != np.float32 for x in product.operands):
             self.fail(
                 "CUDA_ERROR_INVALID_VALUE",
                 op,
                 f"{spec} needs float32 a, b, out, extra of {sizes} elements, got {given}",
             )
-        self._check_module(f"matmul[{spec.m}x{spec.n}x{spec.k}]", module)
-        self._count("matmul")
-        self._record("matmul", op, operands)
-        self._matmul(spec, a, b, out, extra, module)
 
     def matmul_launches(self, spec: Matmul) -> tuple[int, int]:
-        """The fewest and the most kernels that one `matmul` of this shape launches."""
+        """The fewest and the most kernels that one `matmul` of this shape launches.
+
+        A `matmul_group` is always one.
+        """
         return 1, 1
 
     def _check_module(self, kernel: str, module: Module) -> None:
@@ -770,6 +815,9 @@ class Device(ABC):
         extra: DeviceArray | None,
         module: Module,
     ) -> None: ...
+
+    @abstractmethod
+    def _matmul_group(self, members: Sequence[Product], module: Module) -> None: ...
 
     @abstractmethod
     def _synchronize(self) -> None: ...

@@ -41,17 +41,14 @@ from onegraph.kernels.device.base import (
     Launch,
     Matmul,
     Module,
+    Product,
     Stream,
 )
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.device.select import DeviceUnavailableError
-from onegraph.kernels.learner import gemm
+from onegraph.kernels.learner import gemm, gemm_group
 
 Gemm = Literal["auto", "kernel", "cublaslt"]
-
-#: Multiply-adds from which `auto` gives a matmul to cuBLASLt. Below, a launch of cuBLASLt's costs
-#: more than our kernel takes (512 x 512 x 512 is the smallest cube above).
-CUBLASLT_FROM = 1 << 27
 
 #: Checked matmul calls that are kept ready. A program has some dozens; scratch that is allocated
 #: anew each step (stage 0) makes more of them, and then all are dropped.
@@ -119,10 +116,11 @@ class CudaDevice(Device):
 
     Args:
         ledger: counts the calls; a new one if not given.
-        gemm: which code multiplies matrices. ``auto``: our kernel below `CUBLASLT_FROM`
-            multiply-adds and cuBLASLt from there on, or our kernel alone where cuBLASLt is not
-            installed (`matmul_backend` says which); ``kernel`` or ``cublaslt``: that one always.
-            The choice depends on the shape alone, so that every stage computes the same bits.
+        gemm: which code multiplies matrices. ``auto``: cuBLASLt where `gemm.is_large` says so, and
+            our kernel else, or our kernel alone where cuBLASLt is not installed (`matmul_backend`
+            says which); ``kernel`` or ``cublaslt``: that one always, but for groups of products,
+            which are our kernel's. The choice depends on the shape alone, so that every stage
+            computes the same bits.
         index: which GPU, as CUDA counts them.
 
     Raises:
@@ -369,6 +367,40 @@ class CudaDevice(Device):
         for call in calls:
             call()
 
+    def _matmul_group(self, members: Sequence[Product], module: Module) -> None:
+        arrays = [(p.a.ptr, p.b.ptr, p.out.ptr, p.extra.ptr if p.extra else 0) for p in members]
+        key = (*(p.spec for p in members), *arrays, module == "graphed")
+        calls = self._matmuls.get(key)
+        if calls is None:
+            if len(self._matmuls) >= _READY_MATMULS:
+                self._matmuls.clear()
+            calls = self._matmuls[key] = (self._group_call(members, module),)
+        for call in calls:
+            call()
+
+    def _group_call(self, members: Sequence[Product], module: Module) -> Callable[[], None]:
+        args: dict[str, DeviceArray | int | float] = {}
+        tiles = 0
+        for i in range(gemm_group.MEMBERS):
+            product = members[i] if i < len(members) else members[0]
+            spec = product.spec
+            tile_m, tiles_m, tiles_n = gemm.tiling(spec.m, spec.n)
+            tiles += tiles_m * tiles_n if i < len(members) else 0
+            form = gemm_group.form(
+                _EPILOGUES[spec.epilogue], tile_m, trans_a=spec.trans_a, trans_b=spec.trans_b
+            )
+            args |= {
+                f"a{i}": product.a,
+                f"b{i}": product.b,
+                f"extra{i}": product.a if product.extra is None else product.extra,
+                f"out{i}": product.out,
+                f"m{i}": spec.m if i < len(members) else 0,
+                f"n{i}": spec.n,
+                f"k{i}": spec.k,
+                f"form{i}": form,
+            }
+        return self._kernel_call("gemm_group", {**args, "tiles": tiles}, module)
+
     def matmul_launches(self, spec: Matmul) -> tuple[int, int]:
         """One for our kernel; for cuBLASLt its own, one or two, and ours for a ReLU.
 
@@ -381,10 +413,9 @@ class CudaDevice(Device):
         return 1 + epilogue, 2 + epilogue
 
     def _uses_cublaslt(self, spec: Matmul) -> bool:
-        size = spec.m * spec.n * spec.k
-        if self._lt is None or size == 0:
+        if self._lt is None or spec.m * spec.n * spec.k == 0:
             return False
-        return self._gemm == "cublaslt" or size >= CUBLASLT_FROM
+        return self._gemm == "cublaslt" or gemm.is_large(spec.m, spec.n, spec.k)
 
     def _kernel_call(
         self,

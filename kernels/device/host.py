@@ -21,6 +21,7 @@ from onegraph.kernels.device.base import (
     Launch,
     Matmul,
     Module,
+    Product,
     Stream,
 )
 from onegraph.kernels.device.ledger import Ledger
@@ -145,6 +146,21 @@ class HostDevice(Device):
         module: Module,
     ) -> None:
         self._load("gemm", module)
+        self._do(self._multiplication(Product(spec, a, b, out, extra)))
+
+    def _matmul_group(self, members: Sequence[Product], module: Module) -> None:
+        self._load("gemm_group", module)
+        for product in members:
+            self._do(self._multiplication(product))
+
+    def _multiplication(self, product: Product) -> Work:
+        spec, a, b, out, extra = (
+            product.spec,
+            product.a,
+            product.b,
+            product.out,
+            product.extra,
+        )
         flat_a, flat_b = self._flat(a), self._flat(b)
         left = flat_a.reshape(spec.k, spec.m).T if spec.trans_a else flat_a.reshape(spec.m, spec.k)
         right = flat_b.reshape(spec.n, spec.k).T if spec.trans_b else flat_b.reshape(spec.k, spec.n)
@@ -167,7 +183,7 @@ class HostDevice(Device):
                 assert other is not None
                 np.copyto(result, 0.0, where=~(other.reshape(spec.m, spec.n) > 0.0))
 
-        self._do(multiply)
+        return multiply
 
     # ---------------------------------------------------------------- order and time
 

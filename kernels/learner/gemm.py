@@ -24,11 +24,20 @@ from onegraph.kernels.catalogue import kernel
 
 NONE, BIAS, BIAS_RELU, RELU_GRAD, BIAS_GRAD = range(5)
 
-#: Columns of a tile, as gemm.cu has them.
+#: Columns of a tile, as gemm.cuh has them.
 TILE_N = 32
+
+#: Multiply-adds from which a matmul is cuBLASLt's where that is installed. Below, a launch of
+#: cuBLASLt's costs more than our kernel takes (512 x 512 x 512 is the smallest cube above).
+CUBLASLT_FROM = 1 << 27
 
 #: Tiles that keep a large GPU busy: with as many, more and smaller ones gain nothing.
 _ENOUGH_TILES = 96
+
+
+def is_large(m: int, n: int, k: int) -> bool:
+    """Whether the product of these sizes is left to cuBLASLt."""
+    return m * n * k >= CUBLASLT_FROM
 
 
 def tiling(m: int, n: int) -> tuple[int, int, int]:

@@ -3,8 +3,7 @@
 
 extern "C" __global__ void grad_norm_partial(const float* __restrict__ grad,
                                              double* __restrict__ partial, long long n, int parts) {
-    long long wave = (long long)parts * LANES;
-    long long chunk = (n + wave - 1) / wave * LANES;
+    long long chunk = chunk_size(n, parts);
     for (long long part = blockIdx.x; part < parts; part += gridDim.x) {
         long long end = part * chunk + chunk < n ? part * chunk + chunk : n;
         double sum = 0.0;

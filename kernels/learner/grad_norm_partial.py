@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onegraph.kernels.catalogue import kernel
-from onegraph.kernels.learner.reduce import LANES, lane_sum
+from onegraph.kernels.learner.reduce import LANES, chunked, lane_sum
 
 
 @kernel(
@@ -27,9 +27,6 @@ def grad_norm_partial(
     grad: NDArray[np.float32], partial: NDArray[np.float64], *, n: int, parts: int
 ) -> None:
     """Write the sum of squares of each chunk of `grad` [n] to `partial` [parts]."""
-    chunk = -(-n // (parts * LANES)) * LANES
-    squares = np.zeros(parts * chunk)
-    squares[:n] = grad[:n]
     with np.errstate(all="ignore"):
-        squares *= squares
-        partial[:parts] = lane_sum(squares.reshape(parts, chunk))
+        squares = np.square(grad[:n], dtype=np.float64)
+        partial[:parts] = lane_sum(chunked(squares, parts))

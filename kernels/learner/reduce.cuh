@@ -5,6 +5,19 @@
 
 __device__ inline double nan_max(double a, double b) { return (b > a || isnan(b)) && !isnan(a) ? b : a; }
 
+// Length of each of the parts chunks of n elements.
+__device__ inline long long chunk_size(long long n, int parts) {
+    long long wave = (long long)parts * LANES;
+    return (n + wave - 1) / wave * LANES;
+}
+
+// Sum over a warp, which every lane gets: additions commute, so that all have the same bits.
+template <typename Real>
+__device__ inline Real warp_sum(Real value) {
+    for (int width = 16; width; width >>= 1) value += __shfl_xor_sync(0xffffffffu, value, width);
+    return value;
+}
+
 __device__ inline double block_sum(double value) {
     __shared__ double lanes[LANES];
     int t = threadIdx.x;

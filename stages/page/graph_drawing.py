@@ -16,6 +16,7 @@ from onegraph.stages.program import (
     Copy,
     GraphLaunch,
     Launch,
+    MatmulGroup,
     MatmulOp,
     Memset,
     Op,
@@ -86,6 +87,8 @@ def _node(op: Op) -> Node:
             return Node(op.kernel, "kernel")
         case MatmulOp():
             return Node(f"matmul {op.out.buffer}", "matmul")
+        case MatmulGroup():
+            return Node(f"matmul {', '.join(m.out.buffer for m in op.members)}", "matmul")
         case Memset():
             return Node(f"zero {op.dst.buffer}", "memset")
         case Copy():

@@ -12,7 +12,7 @@ import pytest
 from device_rules import UNSUPPORTED, f32, refused
 
 from onegraph.kernels.device import HostDevice
-from onegraph.kernels.device.base import Matmul
+from onegraph.kernels.device.base import Matmul, Product
 from onegraph.kernels.learner import gemm
 
 pytestmark = pytest.mark.gpu
@@ -149,6 +149,54 @@ def test_twin_and_kernel_on_the_same_call(cuda):
             assert_within_bound(raw(device, spec, a, b, tile_m=8), spec, a, b, None)
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("max_blocks", [1, 3, 4096])
+def test_a_group_gives_the_bits_of_separate_launches(cuda, count, max_blocks):
+    group_against_separate(cuda, count, max_blocks)
+
+
+def group_against_separate(cuda, count, max_blocks):
+    specs = [
+        Matmul(64, 256, 256, trans_b=True, epilogue="relu_grad"),
+        Matmul(256, 256, 64, trans_a=True, epilogue="bias_grad"),
+        Matmul(17, 33, 65, epilogue="bias_relu"),
+        Matmul(3, 5, 7, trans_a=True, trans_b=True),
+    ][:count]
+    apart, at_once = [], []
+    for spec in specs:
+        a, b, extra = operands(spec)
+        for found in (apart, at_once):
+            found.append(
+                Product(
+                    spec,
+                    cuda.upload(a),
+                    cuda.upload(b),
+                    cuda.upload(np.full(spec.m * spec.n, np.nan, np.float32)),
+                    None if extra is None else cuda.upload(extra),
+                )
+            )
+    for p in apart:
+        cuda.matmul(p.spec, p.a, p.b, p.out, p.extra)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onegraph.kernels.device.cuda.MAX_BLOCKS", max_blocks)
+        cuda.matmul_group(at_once)
+    for one, other in zip(apart, at_once, strict=True):
+        for mine, theirs in zip(one.operands, other.operands, strict=True):
+            np.testing.assert_array_equal(theirs.to_host_checkpoint(), mine.to_host_checkpoint())
+
+
+def test_a_group_is_one_node_as_the_driver_counts(cuda):
+    spec = Matmul(64, 64, 64)
+    a, b, _ = operands(spec)
+    left, right = cuda.upload(a), cuda.upload(b)
+    group = [Product(spec, left, right, cuda.allocate((64, 64), "f32")) for _ in range(2)]
+    with cuda.warm_up():
+        cuda.matmul_group(group, module="graphed")
+    with cuda.capture("g") as graph:
+        cuda.matmul_group(group, module="graphed")
+    assert cuda.driver_node_count(graph) == 1
+
+
 def test_nan_and_infinity_reach_their_row_and_column_only(cuda):
     spec = Matmul(40, 40, 70)
     a, b, _ = operands(spec)
@@ -275,9 +323,7 @@ def test_graph_computes_the_bits_of_the_eager_call(request, backend, shape, node
 def test_auto_goes_by_the_shape(cuda):
     if "cuBLASLt" not in cuda.matmul_backend or "no cuBLASLt" in cuda.matmul_backend:
         pytest.skip(f"auto has one backend only: {cuda.matmul_backend}")
-    from onegraph.kernels.device.cuda import CUBLASLT_FROM
-
-    assert CUBLASLT_FROM == 512**3
+    assert gemm.CUBLASLT_FROM == 512**3
     assert cuda._uses_cublaslt(Matmul(512, 512, 512))
     assert not cuda._uses_cublaslt(Matmul(512, 512, 511))
     assert not cuda._uses_cublaslt(Matmul(0, 512, 512))

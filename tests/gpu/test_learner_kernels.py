@@ -5,6 +5,7 @@ import pytest
 from pair_runs import assert_same, run_on
 
 from onegraph.kernels.common.layout import (
+    ADAM_GROUPS,
     COUNTERS,
     DIAGNOSTICS,
     SCHEDULE_PARAMS,
@@ -138,9 +139,15 @@ def some_schedule(tau=0.005):
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize(("group", "skip", "decay"), [(0, 0, 0.0), (6, 0, 0.01), (3, 1, 0.01)])
-def test_adam_step(cuda, n, group, skip, decay):
-    rng = np.random.default_rng(n + group)
+@pytest.mark.parametrize("groups", ["one", "several", "some elements in none"])
+@pytest.mark.parametrize("skip", [0, 1])
+def test_adam_step(cuda, n, groups, skip):
+    rng = np.random.default_rng(n)
+    ends = {
+        "one": [n] * ADAM_GROUPS,
+        "several": [0, n // 3, n // 3, n // 2, n // 2 + 1, n, n],
+        "some elements in none": [n // 5, n // 4, n // 4, n // 4, n // 4, n // 4, n // 2],
+    }[groups]
     assert_same(
         cuda,
         "adam_step",
@@ -151,12 +158,12 @@ def test_adam_step(cuda, n, group, skip, decay):
         clip=[3, 0.37],
         schedule=some_schedule(),
         skip=[skip],
+        ends=ends,
+        decay=rng.uniform(size=ADAM_GROUPS) * (np.arange(ADAM_GROUPS) % 3),
         n=n,
-        group=group,
         beta1=0.9,
         beta2=0.999,
         eps=1e-5,
-        weight_decay=decay,
     )
 
 

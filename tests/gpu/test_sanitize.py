@@ -13,7 +13,9 @@ import pytest
 from capture_scenarios import CHILDREN, config, steps, trainer_on
 from gpu import test_env_kernels as env
 from gpu import test_gemm as matmul
+from gpu import test_hindsight_kernels as hindsight
 from gpu import test_learner_kernels as learner
+from gpu import test_optim_kernels as optim
 from gpu import test_replay as replay
 from scratch_rules import run_poisoned
 
@@ -51,35 +53,52 @@ def _gemm(cuda: Device) -> None:
 #: By kernel of the catalogue: its test at one size.
 CASES: dict[str, Callable[[Device], None]] = {
     "act": lambda d: learner.test_act(d, 257, 3, 4, 0.3, 0),
-    "adam_step": lambda d: learner.test_adam_step(d, 257, 6, 0, 0.01),
+    "adam_step": lambda d: learner.test_adam_step(d, 257, "several", 0),
     "advance_counters": lambda d: (
         learner.test_bias_corrections_at_any_age(d, 2),
         learner.test_advance_counters_through_a_run(d, COLLECT, 2),
     ),
+    "apply_budget": lambda d: optim.test_apply_budget(d, 1001, 3, 1, 0.5),
     "batch_stats": lambda d: learner.test_batch_stats(d, 257, 0.01),
     "clip_factor": lambda d: learner.test_clip_factor(d, 255, 0.5, None),
     "column_sum": lambda d: learner.test_column_sum(d, 33, 33),
+    "component_norms": lambda d: optim.test_component_norms(d, 1001, 3, 1),
     "dqn_loss": lambda d: learner.test_dqn_loss(d, 257, 5, 1, 1, 0),
+    "env_bit_flip": lambda d: hindsight.test_env_bit_flip(d, 5, 33, 72, 4),
     "env_market": lambda d: env.test_env_market_in_every_mode(
         d, Sizing.EQUITY, Fill.NEXT_OPEN, RewardKind.LOG_RATIO
     ),
     "env_tabular": lambda d: env.test_env_tabular(d, 5, 40, -1, 3),
     "gather_f32": lambda d: replay.test_gather_scalars(d, _rng(), 1, "f32", 1023),
     "gather_i32": lambda d: replay.test_gather_scalars(d, _rng(), 1, "i32", 1023),
+    "gather_relabelled": lambda d: hindsight.test_gather_relabelled(d, 257, 30, 32, 30, 0, 15, 15),
     "gather_rows": lambda d: replay.test_gather_rows(d, _rng(), 1, 257, 5, 8, 8),
     "gemm": _gemm,
+    "gemm_group": lambda d: matmul.group_against_separate(d, 4, 3),
     "grad_norm_partial": lambda d: learner.test_grad_norm_partial(d, 5003, 3),
+    "hindsight_assemble": lambda d: [
+        hindsight.test_hindsight_assemble(d, strategy, 5, 33, 50, 0.5, 37, 5)
+        for strategy in hindsight.Strategy
+    ],
     "importance_weights": lambda d: replay.test_importance_weights(d, _rng(), 1025, 0.73),
     "insert_rows": lambda d: replay.test_insert_rows(d, _rng(), 1, 33, 40, 3, 1),
+    "noisy_grad": lambda d: optim.test_noisy_grad(d, [(33, 34), (5, 1)]),
+    "noisy_weights": lambda d: optim.test_noisy_weights(d, [(33, 34), (5, 1)], 0, 3),
     "nstep_assemble": lambda d: replay.test_nstep_assemble(d, _rng(), 1, 7, 100, 350, 3),
     "pad_rows": lambda d: replay.test_pad_rows(d, _rng(), 1, 257, 5, 8),
     "philox_thresholds": lambda d: replay.test_philox_thresholds(d, _rng(), 1, 257, 1),
+    "project_gradient": lambda d: optim.test_project_gradient(d, 1001, 3, -1),
     "publish": lambda d: learner.test_publish(d, 6, 5),
     "refresh_inserted": lambda d: replay.test_refresh_inserted(d, _rng(), 33, 40, 39),
     "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1),
+    "spectral_dot": lambda d: optim.test_spectral_dot(d, [(33, 130), (5, 1)], 3),
+    "spectral_grad": lambda d: optim.test_spectral_grad(d, [(33, 130), (5, 1)], 3),
+    "spectral_power": lambda d: optim.test_spectral_power(d, [(33, 130), (5, 1)], 1),
+    "spectral_scale": lambda d: optim.test_spectral_scale(d, [(33, 130), (5, 1)], 3),
     "target_update": lambda d: learner.test_target_update(d, 257, 0.005, 0, 1, 0),
     "tree_descend": lambda d: replay.test_tree_descend(d, _rng(), 1, 1025, 33, 0.5),
     "update_priorities": lambda d: replay.test_update_priorities(d, _rng(), 1025, 1025, 0.6, 1e-6),
+    "vaccine_partial": lambda d: optim.test_vaccine_partial(d, 1001, 3),
 }
 
 

@@ -14,8 +14,8 @@ from trainer.contract import (
     ScheduleContract,
     StateContract,
 )
-from trainer.proofs import ProofContract
-from trainer.setups import chain, fill, make, market
+from trainer.proofs import HindsightProofContract, ProofContract
+from trainer.setups import bit_flip, chain, fill, make, market
 
 from onegraph.kernels.device import Device, HostDevice
 from onegraph.trainer.config import Config
@@ -61,6 +61,10 @@ class TestProofs(ProofContract):
     pass
 
 
+class TestHindsightProof(HindsightProofContract):
+    pass
+
+
 #: Draws and actions that do not depend on the network give both devices the same batches.
 #: Adam divides by the root of the second moment, which for a gradient that cancels to nothing is
 #: rounding; eps is put above that.
@@ -84,7 +88,11 @@ def run(trainer: Trainer) -> tuple[list[bytes], Trainer]:
 
 
 @pytest.mark.parametrize("stages", ["0", "4", "all"])
-@pytest.mark.parametrize("config", [chain(**UNIFORM), market(**UNIFORM)], ids=["chain", "market"])
+@pytest.mark.parametrize(
+    "config",
+    [chain(**UNIFORM), market(**UNIFORM), bit_flip(**UNIFORM)],
+    ids=["chain", "market", "hindsight"],
+)
 def test_the_gpu_follows_the_host(cuda: Device, config: Config, stages: str) -> None:
     """Same batches, so the parameters differ by the rounding of float32 sums alone."""
     drawn, on_gpu = run(make(cuda, config, stages))

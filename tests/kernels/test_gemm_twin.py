@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onegraph.kernels.learner import gemm, relu_epilogue
+from onegraph.kernels.learner import gemm, gemm_group, relu_epilogue
 
 
 def f32(*values: float) -> np.ndarray:
@@ -86,6 +86,38 @@ def test_tiles_that_leave_outputs_out_are_refused():
     empty = f32()
     with pytest.raises(ValueError, match=r"leave out \[9, 1\]"):
         gemm.gemm(empty, empty, empty, empty, 9, 1, 0, 0, 0, 0, 8, 1, 1)
+
+
+def test_a_group_is_what_its_members_are():
+    outs = [np.full(4, np.nan, np.float32) for _ in range(2)]
+    sums = np.full(2, np.nan, np.float32)
+    args = {}
+    for i in range(gemm_group.MEMBERS):
+        args |= {f"a{i}": f32(1, 2, 3, 4), f"b{i}": f32(5, 6, 7, 8), f"extra{i}": sums}
+        args |= {f"out{i}": outs[i % 2], f"m{i}": 2 if i < 2 else 0, f"n{i}": 2, f"k{i}": 2}
+        args[f"form{i}"] = gemm_group.form(
+            gemm.BIAS_GRAD if i == 1 else gemm.NONE, 8, trans_a=i == 1, trans_b=False
+        )
+    gemm_group.gemm_group(**args, tiles=2)
+    assert [out.tolist() for out in outs] == [[19, 22, 43, 50], [26, 30, 38, 44]]
+    assert sums.tolist() == [12, 14]
+    with pytest.raises(ValueError, match="the members have 2 tiles, and 3 are asked for"):
+        gemm_group.gemm_group(**args, tiles=3)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "together"),
+    [
+        ([(2, 2, 2)], False),
+        ([(2, 2, 2)] * 2, True),
+        ([(2, 2, 2)] * 4, True),
+        ([(2, 2, 2)] * 5, False),
+        ([(2, 2, 2), (512, 512, 512)], False),
+        ([(2, 2, 2), (512, 512, 511)], True),
+    ],
+)
+def test_which_products_go_together(sizes, together):
+    assert gemm_group.groups(sizes) is together
 
 
 def test_relu_epilogue():

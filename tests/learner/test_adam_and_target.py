@@ -4,20 +4,24 @@ import numpy as np
 import pytest
 from pair_runs import run_host
 
-from onegraph.kernels.common.layout import COUNTERS, SCHEDULES, Counter, Schedule
+from onegraph.kernels.common.layout import ADAM_GROUPS, COUNTERS, SCHEDULES, Counter, Schedule
 
-SCALARS = {"group": 0, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
+SCALARS = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 
 
-def schedule(rate=0.1, tau=0.0, t=1, group=0):
+def schedule(rate=0.1, tau=0.0, ages=None):
+    """A schedule with the corrections of the given groups at their ages, the others NaN."""
     values = np.full(SCHEDULES, np.nan)
     values[Schedule.LEARNING_RATE], values[Schedule.TAU] = rate, tau
-    values[Schedule.BIAS + 2 * group] = 1 - float(np.float32(0.9)) ** t
-    values[Schedule.BIAS + 2 * group + 1] = 1 - float(np.float32(0.999)) ** t
+    for group, t in (ages or {0: 1}).items():
+        values[Schedule.BIAS + 2 * group] = 1 - float(np.float32(0.9)) ** t
+        values[Schedule.BIAS + 2 * group + 1] = 1 - float(np.float32(0.999)) ** t
     return values
 
 
-def adam(param, grad, *, m=None, v=None, clip=1.0, skip=0, plan=None, **scalars):
+def adam(
+    param, grad, *, m=None, v=None, clip=1.0, skip=0, plan=None, ends=None, decay=None, **scalars
+):
     n = len(param)
     return run_host(
         "adam_step",
@@ -28,6 +32,8 @@ def adam(param, grad, *, m=None, v=None, clip=1.0, skip=0, plan=None, **scalars)
         clip=[0, clip],
         schedule=schedule() if plan is None else plan,
         skip=[skip],
+        ends=[n] * ADAM_GROUPS if ends is None else ends,
+        decay=[0.0] * ADAM_GROUPS if decay is None else decay,
         n=n,
         **{**SCALARS, **scalars},
     )
@@ -49,14 +55,60 @@ def test_the_clip_factor_scales_the_gradient():
 
 
 def test_decay_is_decoupled_from_the_moments():
-    out = adam([2], [0], weight_decay=0.5)
+    out = adam([2], [0], decay=[0.5] + [np.nan] * 6)
     assert out["param"][0] == pytest.approx(2 - 0.1 * 0.5 * 2)
     assert out["m"][0] == out["v"][0] == 0
 
 
-def test_another_group_reads_its_own_corrections():
-    out = adam([1], [1], group=6, plan=schedule(group=6))
-    assert out["param"][0] == pytest.approx(0.9)
+def test_each_group_reads_its_own_corrections_and_decay():
+    ends = [2, 2, 2, 3, 3, 3, 4]  # groups 0, 3 and 6 have parameters; the fifth element has none
+    plan = schedule(ages={0: 1, 3: 2, 6: 1})
+    decay = [0.0, np.nan, np.nan, 0.0, np.nan, np.nan, 0.5]
+    out = adam([1] * 5, [2] * 5, plan=plan, ends=ends, decay=decay)
+    # At age 2 with no gradient before: (0.1 g / 0.19) / sqrt(0.001 g^2 / 0.001999).
+    second = 1 - 0.1 * (0.1 / 0.19) / np.sqrt(0.001 / 0.001999)
+    np.testing.assert_allclose(out["param"], [0.9, 0.9, second, 0.9 - 0.05, 1], rtol=2e-5)
+    np.testing.assert_allclose(out["m"], [0.2] * 4 + [0], rtol=1e-6)
+
+
+def test_groups_that_end_past_the_parameters_are_cut_off():
+    out = adam([1, 1], [1, 1], ends=[1, 9, 9, 9, 9, 9, 9], plan=schedule(ages={0: 1, 1: 1}))
+    np.testing.assert_allclose(out["param"], [0.9, 0.9], rtol=1e-6)
+
+
+def test_against_pytorch_with_two_groups_of_their_own_decay():
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    rng = np.random.default_rng(1)
+    start = rng.normal(size=12).astype(np.float32)
+    groups = [torch.tensor(start[:5].copy()), torch.tensor(start[5:].copy())]
+    theirs = torch.optim.AdamW(
+        [
+            {"params": [torch.nn.Parameter(groups[0])], "weight_decay": 0.3},
+            {"params": [torch.nn.Parameter(groups[1])], "weight_decay": 0.01},
+        ],
+        lr=1e-2,
+        betas=(0.9, 0.999),
+        eps=1e-5,
+    )
+    ours = {"param": start, "m": np.zeros(12), "v": np.zeros(12)}
+    ends, decay = [5, 5, 5, 5, 5, 12, 12], [0.3, 0, 0, 0, 0, 0.01, 0]
+    for t in range(1, 31):
+        grad = rng.normal(size=12).astype(np.float32)
+        for group, part in zip(theirs.param_groups, (grad[:5], grad[5:]), strict=True):
+            group["params"][0].grad = torch.tensor(part)
+        theirs.step()
+        ours = adam(
+            ours["param"],
+            grad,
+            m=ours["m"],
+            v=ours["v"],
+            plan=schedule(1e-2, ages={0: t, 5: t}),
+            ends=ends,
+            decay=decay,
+            eps=1e-5,
+        )
+    found = np.concatenate([g["params"][0].detach().numpy() for g in theirs.param_groups])
+    np.testing.assert_allclose(ours["param"], found, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("grad", [1.0, np.nan])
@@ -71,7 +123,7 @@ def test_fifty_steps_against_the_algorithm_in_float64():
     ours = {"param": param.astype(np.float32), "m": m, "v": v}
     for t in range(1, 51):
         grad = rng.normal(size=20).astype(np.float32)
-        ours = adam(ours["param"], grad, m=ours["m"], v=ours["v"], plan=schedule(1e-3, t=t))
+        ours = adam(ours["param"], grad, m=ours["m"], v=ours["v"], plan=schedule(1e-3, ages={0: t}))
         m = 0.9 * m + 0.1 * grad
         v = 0.999 * v + 0.001 * grad.astype(np.float64) ** 2
         param = param - 1e-3 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)

@@ -13,9 +13,18 @@ from onegraph.stages.page.graph_drawing import (
     from_dot,
     from_program,
 )
-from onegraph.stages.program import Copy, GraphLaunch, Host, MatmulOp, Memset, RecordEvent
+from onegraph.stages.program import (
+    Copy,
+    GraphLaunch,
+    Host,
+    MatmulGroup,
+    MatmulOp,
+    Memset,
+    RecordEvent,
+)
 
 BUFFERS = (Buffer("a", (4,), "f32"), Buffer("b", (4,), "f32"), Buffer("h", (4,), "f32", "host"))
+C = Buffer("c", (4,), "f32")
 ZERO, MOVE = Memset(Ref("a")), Copy(Ref("b"), Ref("a"), "dtod")
 PRODUCT = MatmulOp(2, 2, 2, Ref("a"), Ref("a"), Ref("b"))
 
@@ -32,6 +41,13 @@ def test_phases_without_graphs_are_loose_clusters():
         Cluster("draw", (Node("host pick", "host"), Node("zero a", "memset")), graphed=False),
         Cluster("work", (Node("dtod b", "copy"),), graphed=False),
     )
+
+
+def test_a_group_of_products_is_one_node():
+    other = MatmulOp(2, 2, 2, Ref("a"), Ref("a"), Ref("c"))
+    group = MatmulGroup((PRODUCT, other))
+    found = from_program(StepProgram("p", "learn", (Phase("x", (group,)),), (*BUFFERS, C)))
+    assert found == (Cluster("x", (Node("matmul b, c", "matmul"),), graphed=False),)
 
 
 def test_children_of_a_parent_are_clusters_and_events_are_not_work():

@@ -1,5 +1,8 @@
 """Programs as values: what they refuse, how they print, what they count."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import toy
@@ -20,6 +23,7 @@ from onegraph.stages.program import (
     Copy,
     Free,
     Host,
+    MatmulGroup,
     MatmulOp,
     Memset,
     RecordEvent,
@@ -194,6 +198,63 @@ class TestMergeBuffers:
 )
 def test_calls_of_an_op(op, calls) -> None:
     assert program(Phase("a", (op,))).calls() == {("a", k): n for k, n in calls.items()}
+
+
+def group_of(*outs: str, **options: Any) -> MatmulGroup:
+    return MatmulGroup(
+        tuple(MatmulOp(2, 2, 1, Ref("h"), Ref("h"), ref(o)) for o in outs), **options
+    )
+
+
+class TestMatmulGroup:
+    def test_it_is_one_call_and_one_node_that_touches_what_its_members_do(self) -> None:
+        op = group_of("x", "y")
+        assert (op.reads(), op.writes(), op.calls()) == ({"h"}, {"x", "y"}, {"matmul": 1})
+        assert op.label == "matmul x, y"
+        assert graphable(op)
+        assert GraphLaunch("g", (op, op)).nodes() == 2
+
+    def test_it_prints_its_members(self) -> None:
+        assert list(group_of("x", "y", module="graphed").lines()) == [
+            "matmul group @graphed {",
+            "  matmul x[2x2] = h · h over 1",
+            "  matmul y[2x2] = h · h over 1",
+            "}",
+        ]
+
+    @pytest.mark.parametrize("count", [0, 1, 5])
+    def test_it_has_two_to_four_members(self, count: int) -> None:
+        with pytest.raises(ProgramError, match=f"2 to 4 members, got {count}"):
+            group_of(*"abcde"[:count])
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            MatmulOp(2, 2, 1, Ref("h"), Ref("h"), Ref("x", 2, 2)),
+            MatmulOp(2, 2, 1, Ref("x", 3, 1), Ref("h"), Ref("y")),
+            MatmulOp(2, 2, 1, Ref("h"), Ref("x"), Ref("y")),
+            MatmulOp(2, 2, 1, Ref("h"), Ref("h"), Ref("y"), Ref("x", 0, 2), epilogue="bias"),
+            MatmulOp(2, 2, 1, Ref("h"), Ref("h"), Ref("y"), Ref("x", 0, 1), epilogue="bias_grad"),
+        ],
+    )
+    def test_no_member_touches_what_another_writes(self, other: MatmulOp) -> None:
+        one = MatmulOp(2, 2, 1, Ref("h"), Ref("h"), Ref("x", 0, 4))
+        for members in ((one, other), (other, one)):
+            with pytest.raises(ProgramError, match=r"can't run at once: the first writes x\["):
+                MatmulGroup(members)
+
+    def test_parts_of_one_buffer_that_do_not_meet_are_fine(self) -> None:
+        x = [
+            MatmulOp(1, 2, 1, Ref("h"), Ref("h"), Ref("x", 2 * i, 2), Ref("y"), epilogue="bias")
+            for i in (0, 1)
+        ]
+        assert MatmulGroup(tuple(x)).writes() == {"x"}
+
+    @pytest.mark.parametrize("own", [{"module": "graphed"}, {"group": "g"}])
+    def test_members_have_no_module_and_no_group_of_their_own(self, own: dict[str, Any]) -> None:
+        members = tuple(replace(m, **own) for m in group_of("x", "y").members)
+        with pytest.raises(ProgramError, match="matmul x: module and group are those of the whole"):
+            MatmulGroup(members)
 
 
 def test_events_count_on_timed_steps_only() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from trainer.setups import (
     OpenDevice,
+    bit_flip,
     chain,
     end_of,
     fill,
@@ -67,6 +68,10 @@ VARIANTS: dict[str, Config] = {
     ),
     "three layers": short(network__hidden=[12, 9, 5]),
     "warm-up": short(learn__lr__warm_up_steps=9, learn__tau__kind="linear", learn__tau__steps=12),
+    "bit flip": bit_flip(hindsight__strategy="none"),
+    "hindsight, future": bit_flip(),
+    "hindsight, final, uniform": bit_flip(hindsight__strategy="final", replay__alpha=0.0),
+    "hindsight, random": bit_flip(hindsight__strategy="random", hindsight__k=1),
     "contracts": market(
         replay__capacity=200,
         loop__epoch_steps=16,
@@ -240,7 +245,7 @@ def values_of(theta: np.ndarray, network: QNetwork, x: np.ndarray) -> np.ndarray
         if i < len(widths) - 2:
             x = np.maximum(x, 0)
     assert at == theta.size
-    if not network.config.dueling:
+    if not network.dueling:
         return x
     advantage, value = x[:, :-1], x[:, -1:]
     return value + advantage - advantage.mean(1, keepdims=True)

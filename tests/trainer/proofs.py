@@ -10,7 +10,9 @@ from trainer.setups import OpenDevice, fill, make
 
 from onegraph.kernels.common.layout import Flag
 from onegraph.trainer.config import Config, load_config
+from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
+from onegraph.trainer.evaluation import GoalEvaluator
 from onegraph.trainer.loop import q_table
 from onegraph.trainer.trainer import Trainer
 
@@ -59,6 +61,14 @@ class ProofContract:
         q = learned(open_device, load_config("truncation-probe", SHORTER), stages)
         assert np.abs(q - 100).max() <= 0.1
 
+    @pytest.mark.parametrize("stages", ["0", "all"])
+    def test_eight_bits_are_solved_in_hindsight(self, open_device: OpenDevice, stages: str) -> None:
+        assert success_rate(open_device, "future", stages, bits=8, steps=1_200) >= 0.95
+
+    def test_eight_bits_are_not_solved_without_hindsight(self, open_device: OpenDevice) -> None:
+        """In as many steps; some of the 256 goals are next to where an episode begins."""
+        assert success_rate(open_device, "none", "all", bits=8, steps=1_200) <= 0.1
+
     @pytest.mark.parametrize(("n_step", "value"), [(1, 9.17), (3, 8.34)])
     def test_the_probe_tells_a_learner_that_takes_truncation_for_termination(
         self, open_device: OpenDevice, n_step: int, value: float
@@ -70,6 +80,33 @@ class ProofContract:
         q = learned(open_device, config, "all", after_collect=truncation_as_termination)
         # The share of terminal rows varies from batch to batch, and Q with it.
         np.testing.assert_allclose(q, value, rtol=0.15)
+
+
+@pytest.mark.slow
+class HindsightProofContract:
+    """The shipped bit flipping, to its end; a minute on a CPU, so only a GPU's tests run it."""
+
+    def test_fifteen_bits_are_solved_in_hindsight(self, open_device: OpenDevice) -> None:
+        assert success_rate(open_device, "future", "all", bits=15, steps=4_000) >= 0.95
+
+    def test_fifteen_bits_are_not_solved_without(self, open_device: OpenDevice) -> None:
+        assert success_rate(open_device, "none", "all", bits=15, steps=4_000) <= 0.05
+
+
+def success_rate(
+    open_device: OpenDevice, strategy: str, stages: str, *, bits: int, steps: int
+) -> float:
+    """Of a thousand goals, the share that the greedy policy reaches after `steps` of learning."""
+    config = load_config("bit-flip", {"hindsight.strategy": strategy, "env.bits": bits})
+    trainer = fill(make(open_device(), config, stages))
+    for _ in range(steps):
+        trainer.learn()
+        trainer.collect()
+    assert isinstance(trainer.environment, BitFlipEnvironment)
+    goals = GoalEvaluator(trainer.programs, trainer.workspace, trainer.environment, 1_000)
+    rate = goals.success_rate()
+    trainer.close()
+    return rate
 
 
 def truncation_as_termination(trainer: Trainer) -> None:

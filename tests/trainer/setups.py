@@ -56,6 +56,13 @@ def market(**changes: object) -> Config:
     return load_config("demo", SMALL | _dotted(changes))
 
 
+def bit_flip(**changes: object) -> Config:
+    """The shipped bit flipping with four bits, small; its returns are of three steps."""
+    small = SMALL | {"env.bits": 4, "replay.n_step": 3, "replay.alpha": 0.6}
+    fewer = {"replay.capacity": 100, "loop.start_steps": 64, "loop.epoch_steps": 16}
+    return load_config("bit-flip", small | fewer | _dotted(changes))
+
+
 def _dotted(changes: dict[str, object]) -> dict[str, object]:
     return {name.replace("__", "."): value for name, value in changes.items()}
 

@@ -13,7 +13,7 @@ from capture_scenarios import config, steps, trainer_on
 
 from onegraph.kernels.catalogue import find
 from onegraph.kernels.device import HostDevice
-from onegraph.stages.program import Copy, Launch, MatmulOp, Op, Phase, Ref, StepProgram
+from onegraph.stages.program import Copy, Launch, MatmulGroup, MatmulOp, Op, Phase, Ref, StepProgram
 from onegraph.stages.registry import apply, format_set, valid_sets
 from onegraph.trainer.config import NetworkConfig
 from onegraph.trainer.envs.base import reset_program
@@ -44,7 +44,15 @@ def operands(op: Op) -> tuple[dict[str, Ref], set[str]]:
         return refs, {p.name for p in find(op.kernel).params if p.access in ("out", "inout")}
     if isinstance(op, MatmulOp):
         refs = {"a": op.a, "b": op.b, "out": op.out}
-        return (refs if op.extra is None else {**refs, "extra": op.extra}), {"out"}
+        written = {"out", "extra"} if op.epilogue == "bias_grad" else {"out"}
+        return (refs if op.extra is None else {**refs, "extra": op.extra}), written
+    if isinstance(op, MatmulGroup):
+        found, written = {}, set()
+        for i, member in enumerate(op.members):
+            refs, outs = operands(member)
+            found |= {f"{name}{i}": value for name, value in refs.items()}
+            written |= {f"{name}{i}" for name in outs}
+        return found, written
     if isinstance(op, Copy):
         return {"dst": op.dst, "src": op.src}, {"dst"}
     return {}, set()

@@ -63,6 +63,10 @@ class Emit:
             self, rows=rows, grads=grads, first=first, total=self.total or self.rows, ops=[]
         )
 
+    def silent(self) -> Emit:
+        """The same pass, for asking where things stand: what it emits goes nowhere."""
+        return replace(self, ops=[])
+
     def buffer(self, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Ref:
         """A buffer of this pass, of a multiple of `rows` rows; asked for twice it is the same.
 

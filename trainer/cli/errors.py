@@ -15,7 +15,7 @@ from onegraph.stages.page.charts import PlotUnavailableError
 from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import StageSetError
 from onegraph.trainer.checkpoint import CheckpointError
-from onegraph.trainer.config import ConfigError
+from onegraph.trainer.config import ConfigError, MismatchError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.page.run_folder import RunError
@@ -32,6 +32,7 @@ EXPECTED = (
     DeviceError,
     DeviceUnavailableError,
     MarketDataError,
+    MismatchError,
     PlotUnavailableError,
     ProgramError,
     RunError,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onegraph.stages.flags import parse_stages
-from onegraph.stages.program import GraphLaunch, Launch, MatmulOp, Op, StepProgram
+from onegraph.stages.program import LAUNCHING, GraphLaunch, Launch, Op, StepProgram
 from onegraph.stages.registry import STAGES, StageSet, apply
 from onegraph.trainer.cli.console import results, table
 from onegraph.trainer.cli.errors import reported
@@ -40,7 +40,7 @@ ProgramOption = Annotated[
 def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
     """The programs with `stages` applied, without a device."""
     environment, market = build_environment(config)
-    network = QNetwork(environment.observation_width, environment.actions, config.network)
+    network = QNetwork.of(config, environment)
     programs = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
     found = {p.name: apply(p, stages, programs) for p in (programs.learn(), programs.collect())}
     found["reset"] = reset_program(environment)
@@ -119,7 +119,7 @@ def audit_rows(programs: dict[str, StepProgram]) -> list[tuple[str, str, str]]:
         if isinstance(op, GraphLaunch):
             for inner in op.body:
                 visit(inner, place, f"graph {op.name}")
-        elif isinstance(op, (Launch, MatmulOp)):
+        elif isinstance(op, LAUNCHING):
             kernel = op.kernel if isinstance(op, Launch) else "matmul"
             places[kernel, op.module][f"{place} ({graph or 'no graph'})"] = None
 

@@ -26,8 +26,9 @@ from onegraph.trainer.config import (
     parse_override,
     shipped_configs,
 )
+from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
-from onegraph.trainer.evaluation import WindowEvaluator
+from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.loop import Loop, q_error, q_table
 from onegraph.trainer.market import Metrics, comparison_rows
 from onegraph.trainer.trainer import Trainer, TrainerError
@@ -202,7 +203,10 @@ def print_phases(report: PhaseReport) -> None:
 
 
 def print_result(trainer: Trainer, window: str = "test") -> None:
-    """Test-window figures beside the baselines, or the action values of a tabular environment."""
+    """What the environment measures a policy by.
+
+    Test-window figures beside the baselines, the share of goals that are reached, or action values.
+    """
     if trainer.market is not None:
         evaluator = WindowEvaluator(
             trainer.programs,
@@ -212,6 +216,10 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
             window,
         )
         print_metrics({"policy": evaluator.metrics(), **evaluator.baselines()}, window)
+    elif isinstance(trainer.environment, BitFlipEnvironment):
+        goals = GoalEvaluator(trainer.programs, trainer.workspace, trainer.environment)
+        rate, episodes = goals.success_rate(), goals.episodes
+        results().print(f"goals reached: {rate:.1%} of {episodes} greedy episodes")
     elif isinstance(trainer.environment, TabularEnvironment):
         exact = trainer.environment.optimal_q(trainer.config.learn.gamma)
         rows = table("Action values", "state", "learned", "exact")

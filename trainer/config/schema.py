@@ -245,14 +245,21 @@ class MarketConfig(Section):
 class EnvConfig(Section):
     """The environment that the `collect` program steps on the device."""
 
-    kind: Literal["market", "chain", "truncation-probe", "cliff"] = Field(
+    kind: Literal["market", "chain", "truncation-probe", "cliff", "bit-flip"] = Field(
         "market",
         description="market: trade bars; chain: walk right to +1; truncation-probe: one state, "
-        "reward 1; cliff: CliffWalking-v1",
+        "reward 1; cliff: CliffWalking-v1; bit-flip: turn env.bits bits into a goal, one a step",
     )
     lanes: int = Field(64, ge=1, le=1_048_576, description="E, the environments stepped together")
     max_episode_steps: int = Field(
-        0, ge=0, lt=2**31, description="truncate an episode after this many steps; 0: never"
+        0,
+        ge=0,
+        lt=2**31,
+        description="truncate an episode after this many steps; 0: never, "
+        "and after env.bits steps when kind is bit-flip",
+    )
+    bits: int = Field(
+        15, ge=1, le=64, description="bits of the state and of the goal; read when kind is bit-flip"
     )
     market: MarketConfig = Field(MarketConfig(), description="read when kind is market")
 
@@ -448,6 +455,22 @@ class ReplayConfig(Section):
     )
 
 
+class HindsightConfig(Section):
+    """Hindsight experience replay, for environments whose observations hold a goal."""
+
+    strategy: Literal["none", "future", "final", "random"] = Field(
+        "none",
+        description="goals that sampled rows are given: future: achieved later in the episode; "
+        "final: at its end; random: in another row of the batch; none: they keep their own",
+    )
+    k: int = Field(
+        4,
+        ge=1,
+        le=1_000_000,
+        description="rows that are given a goal for each that keeps its own: a chance of k / (k+1)",
+    )
+
+
 class LearnConfig(Section):
     """Loss, optimiser, target network and exploration."""
 
@@ -558,6 +581,7 @@ class Config(Section):
     network: NetworkConfig = Field(NetworkConfig(), description="Q network")
     aux: AuxConfig = Field(AuxConfig(), description="auxiliary networks")
     replay: ReplayConfig = Field(ReplayConfig(), description="replay")
+    hindsight: HindsightConfig = Field(HindsightConfig(), description="hindsight replay")
     learn: LearnConfig = Field(LearnConfig(), description="learner")
     loop: LoopConfig = Field(LoopConfig(), description="loop")
 

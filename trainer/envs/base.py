@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from onegraph.stages.program import Buffer, Launch, MatmulOp, Op, Phase, StepProgram
+from onegraph.stages.program import LAUNCHING, Buffer, Op, Phase, StepProgram
 from onegraph.trainer.network import padded_width
 
 
@@ -60,6 +60,24 @@ class LaneNames:
 TRAINING_LANES = LaneNames("env")
 
 
+@dataclass(frozen=True)
+class Goal:
+    """Which columns of an observation say what was achieved, and which what is to be.
+
+    The goal is reached where both are equal; the reward is then 0 and the episode terminates, and
+    -1 on every other step.
+
+    Attributes:
+        achieved: first column of what was achieved.
+        desired: first column of the goal.
+        width: columns of either.
+    """
+
+    achieved: int
+    desired: int
+    width: int
+
+
 class Environment(Protocol):
     """A set of lanes of one environment on the device."""
 
@@ -74,6 +92,11 @@ class Environment(Protocol):
 
     @property
     def actions(self) -> int: ...
+
+    @property
+    def goal(self) -> Goal | None:
+        """Where its observations hold a goal; ``None`` if they hold none."""
+        ...
 
     def buffers(self) -> tuple[Buffer, ...]: ...
 
@@ -98,7 +121,7 @@ def common_buffers(names: LaneNames, lanes: int, width: int) -> tuple[Buffer, ..
 
 def ungraphed(op: Op) -> Op:
     """`op` from the module of what is launched outside graphs."""
-    return replace(op, module="ungraphed") if isinstance(op, (Launch, MatmulOp)) else op
+    return replace(op, module="ungraphed") if isinstance(op, LAUNCHING) else op
 
 
 def reset_program(environment: Environment) -> StepProgram:

@@ -61,6 +61,11 @@ class MarketEnvironment:
             names=LaneNames(prefix),
         )
 
+    @property
+    def goal(self) -> None:
+        """Bars hold no goal."""
+        return
+
     def buffers(self) -> tuple[Buffer, ...]:
         """Lanes, the trace, and the bars, which every set of lanes shares."""
         p, e = self.names.prefix, self.lanes

@@ -44,6 +44,11 @@ class TabularEnvironment:
     def actions(self) -> int:
         return int(self.next_state.shape[1])
 
+    @property
+    def goal(self) -> None:
+        """A state of a table holds no goal."""
+        return
+
     def buffers(self) -> tuple[Buffer, ...]:
         """Lanes and tables."""
         p, e, table = self.names.prefix, self.lanes, self.next_state.shape

@@ -11,6 +11,7 @@ from onegraph.kernels.learner.act import act
 from onegraph.kernels.learner.advance_counters import advance_counters, initial_schedule
 from onegraph.kernels.learner.publish import RECORD, publish
 from onegraph.stages.program import Alloc, Buffer, Copy, Fragment, Free, Host, HostArrays, Op, Ref
+from onegraph.trainer.hindsight import Relabelling
 from onegraph.trainer.legacy.replay import PrioritizedHostReplay, ReplaySpec, UniformHostReplay
 from onegraph.trainer.replay import BATCH, batch_buffers, pad_rows, raw_buffers, ring_buffers
 from onegraph.trainer.shapes import Shapes
@@ -38,7 +39,7 @@ class LegacyReplay:
     The replay is made on first use, over the arrays that the workspace holds by then.
     """
 
-    def __init__(self, shapes: Shapes) -> None:
+    def __init__(self, shapes: Shapes, hindsight: Relabelling | None = None) -> None:
         config = shapes.config
         self.spec = ReplaySpec(
             lanes=shapes.lanes,
@@ -50,6 +51,7 @@ class LegacyReplay:
             gamma=config.learn.gamma,
             alpha=config.replay.alpha,
             eps=config.replay.eps,
+            hindsight=hindsight,
         )
         self._made: PrioritizedHostReplay | None = None
         self._over: NDArray[Any] | None = None
@@ -70,9 +72,9 @@ class LegacyReplay:
 class LegacyParts:
     """Stage 0's ops, group by group."""
 
-    def __init__(self, shapes: Shapes) -> None:
+    def __init__(self, shapes: Shapes, hindsight: Relabelling | None = None) -> None:
         self.shapes = shapes
-        self.replay = LegacyReplay(shapes)
+        self.replay = LegacyReplay(shapes, hindsight)
 
     def state_buffers(self) -> tuple[Buffer, ...]:
         """Counters and schedules on the host, which the device's are uploaded from."""
@@ -216,8 +218,8 @@ class LegacyParts:
             self.state_buffers(),
         )
 
-    def act(self) -> Fragment:
-        """Read the values back, choose on the host, upload the actions."""
+    def act(self, values: Ref) -> Fragment:
+        """Read the action `values` [E, stride] back, choose on the host, upload the actions."""
         network, e = self.shapes.network, self.shapes.lanes
         seed = self.shapes.config.seed
 
@@ -231,12 +233,12 @@ class LegacyParts:
                 actions=network.actions,
                 stride=network.stride,
                 seed=seed,
-                greedy=0,
+                greedy=int(network.noisy is not None),
             )
 
         return Fragment(
             (
-                Copy(Ref("h_act_head"), Ref("act_head"), "dtoh"),
+                Copy(Ref("h_act_head"), values, "dtoh"),
                 Host("act", choose, ("h_act_head", "h_counters", "h_schedule"), ("h_act_action",)),
                 Copy(Ref("env_action"), Ref("h_act_action"), "htod"),
             ),

@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from onegraph.kernels.common.layout import DIAGNOSTICS, Counter, Diagnostic
 from onegraph.kernels.replay import tree
+from onegraph.kernels.replay.gather_relabelled import gather_relabelled
 from onegraph.kernels.replay.gather_rows import gather_rows
+from onegraph.kernels.replay.hindsight_assemble import hindsight_assemble
 from onegraph.kernels.replay.importance_weights import importance_weights
 from onegraph.kernels.replay.insert_rows import insert_rows
 from onegraph.kernels.replay.nstep_assemble import nstep_assemble
@@ -23,6 +25,8 @@ from onegraph.kernels.replay.update_priorities import update_priorities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from onegraph.trainer.hindsight import Relabelling
 
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
@@ -45,6 +49,7 @@ class ReplaySpec:
         n_step: rows of an n-step return, at least 1.
         gamma: discount of one step.
         alpha, eps: priority = (|TD error| + eps)^alpha.
+        hindsight: how sampled rows are given other goals; ``None`` if they keep their own.
     """
 
     lanes: int
@@ -56,6 +61,7 @@ class ReplaySpec:
     gamma: float = 0.99
     alpha: float = 0.6
     eps: float = 1e-6
+    hindsight: Relabelling | None = None
 
     @property
     def capacity(self) -> int:
@@ -249,6 +255,41 @@ class PrioritizedHostReplay:
         """The row that each threshold in [0, total) falls on."""
         return tree.descend(self.leaves, self.nodes, thresholds).astype(np.int32)
 
+    def relabel(self, indices: I32, counters: I64) -> tuple[I32, F32, F32, I32]:
+        """As `assemble`, under the goals of hindsight, and the row that gives each its goal.
+
+        That row is -1 for an index that keeps its goal, as all do without hindsight.
+        """
+        n, hindsight = indices.size, self.spec.hindsight
+        if hindsight is None:
+            return *self.assemble(indices, counters), np.full(n, -1, np.int32)
+        last, donor = np.empty(n, np.int32), np.empty(n, np.int32)
+        ret, discount = np.empty(n, np.float32), np.empty(n, np.float32)
+        hindsight_assemble(
+            index=indices,
+            reward=self.reward,
+            flags=self.flags,
+            episode=self.episode,
+            next_state=self.next_state,
+            counters=counters,
+            last=last,
+            donor=donor,
+            ret=ret,
+            discount=discount,
+            n=n,
+            lanes=self.spec.lanes,
+            slots=self.spec.slots,
+            padded=self.spec.padded,
+            n_step=self.spec.n_step,
+            gamma=self.spec.gamma,
+            achieved=hindsight.goal.achieved,
+            width=hindsight.goal.width,
+            strategy=hindsight.strategy,
+            share=hindsight.share,
+            seed=self.spec.seed,
+        )
+        return last, ret, discount, donor
+
     def assemble(self, indices: I32, counters: I64) -> tuple[I32, F32, F32]:
         """Last row, n-step return and discount of each index."""
         n = indices.size
@@ -292,12 +333,12 @@ class PrioritizedHostReplay:
         """Draw, assemble and gather a batch of `n`."""
         self._step = int(counters[Counter.RNG])
         indices, generations = self.draw(n, counters)
-        last, returns, discounts = self.assemble(indices, counters)
+        last, returns, discounts, donors = self.relabel(indices, counters)
         return HostBatch(
-            states=self._rows(self.state, indices),
+            states=self._rows(self.state, indices, donors),
             actions=self.action[indices],
             rewards=returns,
-            next_states=self._rows(self.next_state, last),
+            next_states=self._rows(self.next_state, last, donors),
             discounts=discounts,
             weights=self.weights(indices, counters, schedule),
             indices=indices,
@@ -305,17 +346,34 @@ class PrioritizedHostReplay:
             episodes=self.episode[indices],
         )
 
-    def _rows(self, source: F32, indices: I32) -> F32:
-        wide = self.spec.padded
+    def _rows(self, source: F32, indices: I32, donors: I32) -> F32:
+        wide, hindsight = self.spec.padded, self.spec.hindsight
         out = np.empty((indices.size, wide), np.float32)
-        gather_rows(
+        if hindsight is None:
+            gather_rows(
+                src=source,
+                index=indices,
+                dst=out.reshape(-1),
+                n=indices.size,
+                width=wide,
+                src_stride=wide,
+                dst_stride=wide,
+                rows=self.spec.capacity,
+            )
+            return out
+        gather_relabelled(
             src=source,
+            next_state=self.next_state,
             index=indices,
+            donor=donors,
             dst=out.reshape(-1),
             n=indices.size,
             width=wide,
             src_stride=wide,
             dst_stride=wide,
+            achieved=hindsight.goal.achieved,
+            goal=hindsight.goal.desired,
+            goal_width=hindsight.goal.width,
             rows=self.spec.capacity,
         )
         return out

@@ -155,7 +155,7 @@ def recorded_kind(run: RunFolder) -> DeviceKind:
 def learn_programs(config: Config, stages: StageSet) -> tuple[tuple[StageCalls, ...], StepProgram]:
     """The learning step at 0, 0 to 1, …, and the program at `stages`; needs no device."""
     environment, _ = build_environment(config)
-    network = QNetwork(environment.observation_width, environment.actions, config.network)
+    network = QNetwork.of(config, environment)
     parts = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
     rows = []
     for stage in STAGES:

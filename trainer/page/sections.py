@@ -202,11 +202,7 @@ def learning(facts: Facts) -> str:
         ),
     ]  # fmt: skip
     if any(e.score is not None for e in epochs):
-        what = (
-            "Sharpe ratio of the greedy policy on the validation window."
-            if facts.run.config.env.kind == "market"
-            else "Largest error of the action values, negated."
-        )
+        what = SCORES.get(facts.run.config.env.kind, "Largest error of the action values, negated.")
         figures.append(curve("score", "score", "Score", what, "score", log=False))
     notes = []
     if facts.run.repeated:
@@ -250,6 +246,10 @@ def learning(facts: Facts) -> str:
     )
 
 
+SCORES = {
+    "market": "Sharpe ratio of the greedy policy on the validation window.",
+    "bit-flip": "Share of the greedy episodes that reach their goal.",
+}
 LEGENDS = {"q_mean": "Q", "td_mean": "TD error"}
 
 

@@ -1,0 +1,122 @@
+"""Independent products become one op; what depends on another stays behind it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onegraph.stages.program import Copy, Launch, MatmulGroup, MatmulOp, ProgramError, Ref
+from onegraph.trainer.blocks.emit import Emit
+from onegraph.trainer.blocks.grouping import grouped_products
+from onegraph.trainer.config import NetworkConfig
+from onegraph.trainer.network import Pass, QNetwork
+
+
+def outs(op):
+    members = op.members if isinstance(op, MatmulGroup) else (op,)
+    return [m.out.buffer for m in members]
+
+
+def network(width=4, inputs=5):
+    return QNetwork(inputs, 2, NetworkConfig(hidden=(3, width)))
+
+
+def next_state_passes(net, rows):
+    select, target = net.emit("select", rows, Pass.SELECT), net.emit("target", rows, Pass.TARGET)
+    net.forward(select, Ref("s_t"), Pass.SELECT)
+    net.forward(target, Ref("s_t"), Pass.TARGET)
+    return [*select.take(), *target.take()]
+
+
+def backward(net, rows):
+    online = net.emit("online", rows, Pass.ONLINE)
+    outputs = net.forward(online, Ref("s_tm1"), Pass.ONLINE)
+    online.take()
+    net.backward(online, Ref("s_tm1"), outputs, Ref("grad_head"), None)
+    return online.take()
+
+
+def test_passes_side_by_side_are_one_op_a_layer():
+    assert [outs(op) for op in grouped_products(next_state_passes(network(), 64))] == [
+        ["select0", "target0"],
+        ["select1", "target1"],
+        ["selecthead", "targethead"],
+    ]
+
+
+def test_a_layers_gradients_are_one_op_but_for_the_first_layer():
+    assert [sorted(outs(op)) for op in grouped_products(backward(network(), 64))] == [
+        ["grad", "onlinegrad1"],
+        ["grad", "onlinegrad0"],
+        ["grad"],
+    ]
+
+
+@pytest.mark.parametrize(("width", "grouped"), [(256, True), (512, False)])
+def test_products_that_cublaslt_takes_stand_alone(width, grouped):
+    """512 x 512 x 512 is the smallest cube that it takes."""
+    net = QNetwork(512, 2, NetworkConfig(hidden=(width, width)))
+    ops = grouped_products(next_state_passes(net, 512))
+    assert isinstance(ops[0], MatmulGroup) is grouped
+    assert isinstance(ops[-1], MatmulGroup)
+    assert len(ops) == (3 if grouped else 5)
+
+
+def test_at_most_four_products_go_together():
+    emit = Emit(network().layout, "p", 2)
+    for i in range(6):
+        emit.matmul(2, 2, 2, Ref("a"), Ref("b"), Ref(f"c{i}"))
+    assert [len(outs(op)) for op in grouped_products(emit.ops)] == [4, 2]
+
+
+def test_a_kernel_between_two_products_keeps_them_apart():
+    emit = Emit(network().layout, "p", 2)
+    emit.matmul(2, 2, 2, Ref("a"), Ref("b"), Ref("c"))
+    emit.launch("relu_epilogue", extra="c", out="c", n=4, grad=0)
+    emit.matmul(2, 2, 2, Ref("c"), Ref("b"), Ref("d"))
+    emit.matmul(2, 2, 2, Ref("a"), Ref("b"), Ref("e"))
+    first, kernel, last = grouped_products(emit.ops)
+    assert (outs(first), kernel.kind, outs(last)) == (["c", "e"], "launch", ["d"])
+
+
+def test_parts_of_one_buffer_do_not_conflict_and_overlaps_do():
+    emit = Emit(network().layout, "p", 2)
+    for at in (0, 4, 6):
+        emit.matmul(2, 2, 2, Ref("a"), Ref("b"), Ref("c", at, 4))
+    assert [len(outs(op)) for op in grouped_products(emit.ops)] == [2, 1]
+
+
+def test_an_op_of_unknown_effect_is_refused():
+    with pytest.raises(ProgramError, match="can't be ordered"):
+        grouped_products([Copy(Ref("a"), Ref("b"), "dtod")])
+
+
+NAMES = st.sampled_from("abcdef")
+
+
+@given(st.lists(st.tuples(NAMES, NAMES, NAMES, st.booleans()), max_size=12))
+def test_every_op_stays_behind_what_it_depends_on(steps):
+    """Whatever the order, each op reads what the same op wrote as before."""
+    ops = []
+    for a, b, out, product in steps:
+        if product:
+            ops.append(MatmulOp(2, 2, 2, Ref(a), Ref(b), Ref(out)))
+        else:
+            args = {"extra": Ref(a), "out": Ref(out), "n": 4, "grad": 1}
+            ops.append(Launch("relu_epilogue", args))
+
+    def flat(given_ops):
+        return [m for op in given_ops for m in getattr(op, "members", (op,))]
+
+    assert run(flat(grouped_products(ops))) == run(ops)
+
+
+def run(ops):
+    """Each buffer's history: which value was made from which."""
+    values = {}
+    for op in ops:
+        if isinstance(op, MatmulOp):
+            values[op.out.buffer] = ("mm", values.get(op.a.buffer), values.get(op.b.buffer))
+        else:
+            a, out = op.args["extra"].buffer, op.args["out"].buffer
+            values[out] = ("relu", values.get(a), values.get(out))
+    return values
