@@ -25,7 +25,7 @@ from onegraph.trainer.blocks.iql import Modulation, ValueLoss, Values
 from onegraph.trainer.blocks.residual import draw_depth
 from onegraph.trainer.blocks.vaccine import VaccineProjection
 from onegraph.trainer.network import Outputs, Pass
-from onegraph.trainer.replay import BATCH
+from onegraph.trainer.replay import BATCH, ticket
 from onegraph.trainer.shapes import Shapes
 
 #: Chunks that the gradient's norm is summed in: one block each.
@@ -87,6 +87,7 @@ class Learner:
                 *(Buffer(name, (network.size,), "f32") for name in (GRAD_AUX, GRAD_VACCINE)),
                 *(Buffer(name, (b,), "f32") for name in ("td", "loss", "q_taken")),
                 Buffer("norm_partial", (NORM_PARTS,), "f64"),
+                ticket("norm_ticket"),
             ),
         )
 
@@ -323,27 +324,17 @@ class Learner:
 
     def _clip(self) -> tuple[Op, ...]:
         """The finite check and the clip factor, from the norm."""
-        known = self._budget or self._vaccine  # both leave the partial sums behind
-        norm = Launch(
-            "grad_norm_partial",
-            {
-                "grad": Ref(GRAD),
-                "partial": Ref("norm_partial"),
-                "n": self.network.size,
-                "parts": NORM_PARTS,
-            },
-        )
-        clip = Launch(
-            "clip_factor",
-            {
-                "partial": Ref("norm_partial"),
-                "clip": Ref("clip"),
-                "skip": Ref("skip"),
-                "parts": NORM_PARTS,
-                "max_norm": self.config.learn.max_grad_norm,
-            },
-        )
-        return (clip,) if known else (norm, clip)
+        args: dict[str, Ref | int | float] = {
+            "partial": Ref("norm_partial"),
+            "clip": Ref("clip"),
+            "skip": Ref("skip"),
+            "parts": NORM_PARTS,
+            "max_norm": self.config.learn.max_grad_norm,
+        }
+        if self._budget or self._vaccine:  # both leave the partial sums behind
+            return (Launch("clip_factor", args),)
+        args |= {"grad": Ref(GRAD), "ticket": Ref("norm_ticket"), "n": self.network.size}
+        return (Launch("grad_norm", args),)
 
     def _adam(self) -> Op:
         learn = self.config.learn
@@ -369,8 +360,15 @@ class Learner:
     # ---------------------------------------------------------------- after the step
 
     def _maintenance(self) -> tuple[Op, ...]:
-        """Target update, readiness of the quantile head, batch statistics."""
-        learn, emit = self.config.learn, Emit(self.network.layout, "", self.shapes.batch)
+        """What follows an update and no stage replaces: the readiness of the quantile head."""
+        emit = Emit(self.network.layout, "", self.shapes.batch)
+        if self.network.iqn:
+            self.network.iqn.update_readiness(emit, Ref("loss"))
+        return emit.take()
+
+    def follow_up(self) -> tuple[Op, ...]:
+        """Target update and batch statistics, as the stages before `gpu-counters` have them."""
+        emit = Emit(self.network.layout, "", self.shapes.batch)
         emit.launch(
             "target_update",
             target="theta_target",
@@ -379,10 +377,8 @@ class Learner:
             counters="counters",
             skip="skip",
             n=self.network.size,
-            every=learn.target_every if learn.target == "hard" else 0,
+            every=self.shapes.target_every,
         )
-        if self.network.iqn:
-            self.network.iqn.update_readiness(emit, Ref("loss"))
         emit.launch(
             "batch_stats",
             loss="loss",

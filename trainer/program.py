@@ -16,6 +16,7 @@ from onegraph.kernels.common.layout import (
     SCHEDULES,
 )
 from onegraph.kernels.learner.advance_counters import initial_schedule
+from onegraph.kernels.learner.maintain import blocks_for
 from onegraph.kernels.learner.publish import RECORD
 from onegraph.stages.program import (
     Buffer,
@@ -165,24 +166,23 @@ class DqnPrograms:
         )
 
     def _sample_in_place(self) -> Fragment:
-        return Fragment(
-            (
-                self.replay.philox_thresholds(),
-                self.replay.descend(),
-                *self.replay.sample_in_place(),
-            ),
-            (self._thresholds(), *self._draws()),
-        )
+        ops, scratch = self.replay.sample_in_place()
+        return Fragment(ops, (*scratch, *self._draws()))
 
     def _device_priorities(self) -> Fragment:
-        return Fragment((self.replay.update(),), (*draw_buffers(self.shapes), *self._ring()))
+        ops, scratch = self.replay.update()
+        return Fragment(ops, (*scratch, *draw_buffers(self.shapes), *self._ring()))
 
     def _device_insert(self) -> Fragment:
         return Fragment(self.replay.insert(), self._ring())
 
     def _statistics_of_device_replay(self) -> Fragment:
         fragment = self.legacy.statistics(device_replay=True)
-        return replace(fragment, buffers=(*fragment.buffers, *self._ring()))
+        return Fragment(self._maintenance(fragment), (*fragment.buffers, *self._ring()))
+
+    def _maintenance(self, statistics: Fragment) -> tuple[Op, ...]:
+        """The target update and the statistics, a kernel each, and what the host does with them."""
+        return (*self.learner.follow_up(), *statistics.ops)
 
     def _device_counters(self, program: int) -> Fragment:
         return Fragment(
@@ -215,13 +215,18 @@ class DqnPrograms:
         return emit, self.shapes.network.act(emit, Ref(self.environment.names.obs), Pass.ACT)
 
     def _published_statistics(self) -> Fragment:
-        ring = self.shapes.ring
+        """The target update beside the statistics and their publication, in one launch."""
+        ring, size = self.shapes.ring, self.shapes.network.size
         return Fragment(
             (
                 Launch(
-                    "publish",
+                    "maintain",
                     {
-                        "stats": Ref("stats"),
+                        "target": Ref("theta_target"),
+                        "param": Ref("theta"),
+                        "loss": Ref("loss"),
+                        "td": Ref("td"),
+                        "q_taken": Ref("q_taken"),
                         "clip": Ref("clip"),
                         "counters": Ref("counters"),
                         "schedule": Ref("schedule"),
@@ -229,7 +234,11 @@ class DqnPrograms:
                         "skip": Ref("skip"),
                         "record": Ref("record"),
                         "history": Ref("history"),
+                        "size": size,
+                        "every": self.shapes.target_every,
+                        "n": self.shapes.batch,
                         "ring": ring,
+                        "blocks": blocks_for(size),
                     },
                 ),
             ),
@@ -252,7 +261,10 @@ class DqnPrograms:
             **own,
             "per_sample": _grouped("sample", sample.ops),
             "counters": (*_grouped("counters", counters.ops), *own["counters"]),
-            "maintenance": (*own["maintenance"], *_grouped("statistics", statistics.ops)),
+            "maintenance": (
+                *own["maintenance"],
+                *_grouped("statistics", self._maintenance(statistics)),
+            ),
             "per_priority": _grouped("priorities", priorities.ops),
         }
         replay_phases = ("per_sample", "per_priority")

@@ -11,6 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from onegraph.kernels.common.layout import DIAGNOSTICS
+from onegraph.kernels.replay import (
+    importance_weights,
+    raw_weights,
+    refresh_drawn,
+    refresh_inserted,
+    refresh_slot,
+    update_priorities,
+)
+from onegraph.kernels.replay.tree import group_count
 from onegraph.stages.program import (
     Alloc,
     Buffer,
@@ -250,20 +259,39 @@ class DeviceReplay:
             },
         )
 
-    def weights(self, total: Ref, target: str) -> Op:
+    @property
+    def weighs_at_once(self) -> bool:
+        """Whether one block weighs the batch."""
+        return self.shapes.batch <= importance_weights.AT_ONCE
+
+    def weights(self, total: Ref, target: str) -> tuple[Op, ...]:
         """Importance weights, given where the priority total stands."""
-        return Launch(
-            "importance_weights",
-            {
-                "leaves": Ref("replay_leaves"),
-                "total": total,
-                "index": Ref(BATCH.indices),
-                "counters": Ref("counters"),
-                "schedule": Ref("schedule"),
-                "weights": Ref(target),
-                "n": self.shapes.batch,
-                "leaf_count": self.shapes.capacity,
-            },
+        b = self.shapes.batch
+        reads: dict[str, Ref | int | float] = {
+            "leaves": Ref("replay_leaves"),
+            "total": total,
+            "index": Ref(BATCH.indices),
+            "counters": Ref("counters"),
+            "schedule": Ref("schedule"),
+        }
+        sizes = {"n": b, "leaf_count": self.shapes.capacity}
+        if self.weighs_at_once:
+            return (Launch("importance_weights", {**reads, "weights": Ref(target), **sizes}),)
+        parts = raw_weights.parts_of(b)
+        raw = {"raw": Ref("raw_weight"), "largest": Ref("largest_weight")}
+        return (
+            Launch("raw_weights", {**reads, **raw, **sizes, "parts": parts}),
+            Launch("scale_weights", {**raw, "weights": Ref(target), "n": b, "parts": parts}),
+        )
+
+    def weight_buffers(self) -> tuple[Buffer, ...]:
+        """What `weights` needs beside the batch."""
+        b = self.shapes.batch
+        if self.weighs_at_once:
+            return ()
+        return (
+            Buffer("raw_weight", (b,), "f64"),
+            Buffer("largest_weight", (raw_weights.parts_of(b),), "f64"),
         )
 
     def sample_through_copies(self, total: Ref) -> tuple[tuple[Op, ...], tuple[Buffer, ...]]:
@@ -274,7 +302,7 @@ class DeviceReplay:
             self.gather_rows("replay_state", BATCH.indices, "sample_s_tm1", s),
             self.gather_rows("replay_next_state", "last_index", "sample_s_t", s),
             self.gather_actions("sample_a_tm1"),
-            self.weights(total, "sample_weight"),
+            *self.weights(total, "sample_weight"),
         ]
         copies = {
             BATCH.actions: "sample_a_tm1",
@@ -294,19 +322,67 @@ class DeviceReplay:
             Buffer("sample_s_tm1", (b, s), "f32"),
             Buffer("sample_s_t", (b, s), "f32"),
             *raw_buffers(self.shapes),
+            *self.weight_buffers(),
         )
         return tuple(ops), scratch
 
-    def sample_in_place(self) -> tuple[Op, ...]:
-        """Gather straight into the trainer's padded buffers: stage 4."""
+    def sample_in_place(self) -> tuple[tuple[Op, ...], tuple[Buffer, ...]]:
+        """Draw, gather straight into the trainer's padded buffers and weigh: stage 4.
+
+        One kernel does all of it, and weighs a small batch too.
+        """
+        shapes, config = self.shapes, self.shapes.config
+        everything = Launch(
+            "sample_batch",
+            {
+                "leaves": Ref("replay_leaves"),
+                "nodes": Ref("replay_nodes"),
+                "generation": Ref("replay_generation"),
+                "ring_state": Ref("replay_state"),
+                "ring_next_state": Ref("replay_next_state"),
+                "ring_action": Ref("replay_action"),
+                "ring_reward": Ref("replay_reward"),
+                "ring_flags": Ref("replay_flags"),
+                "counters": Ref("counters"),
+                "schedule": Ref("schedule"),
+                "index": Ref(BATCH.indices),
+                "sampled_generation": Ref(BATCH.generations),
+                "state": Ref(BATCH.states),
+                "next_state": Ref(BATCH.next_states),
+                "action": Ref(BATCH.actions),
+                "ret": Ref(BATCH.rewards),
+                "discount": Ref(BATCH.discounts),
+                "weights": Ref(BATCH.weights),
+                "ticket": Ref("sample_ticket"),
+                "n": shapes.batch,
+                "leaf_count": shapes.capacity,
+                "width": shapes.width,
+                "padded": shapes.padded,
+                "lanes": shapes.lanes,
+                "slots": shapes.slots,
+                "n_step": config.replay.n_step,
+                "gamma": config.learn.gamma,
+                "seed": config.seed,
+                "stratified": int(config.replay.stratified),
+                "weigh": int(self.weighs_at_once),
+            },
+        )
+        rest = () if self.weighs_at_once else self.weights(self._root, BATCH.weights)
+        return (everything, *rest), (ticket("sample_ticket"), *self.weight_buffers())
+
+    def sample_in_steps(self) -> tuple[tuple[Op, ...], tuple[Buffer, ...]]:
+        """`sample_in_place` by a kernel for each part, for what has to come between two of them."""
         sp = self.shapes.padded
-        return (
+        ops = (
+            self.philox_thresholds(),
+            self.descend(),
             self.assemble(BATCH.rewards, BATCH.discounts),
             self.gather_rows("replay_state", BATCH.indices, BATCH.states, sp),
             self.gather_rows("replay_next_state", "last_index", BATCH.next_states, sp),
             self.gather_actions(BATCH.actions),
-            self.weights(self._root, BATCH.weights),
+            *self.weights(self._root, BATCH.weights),
         )
+        return ops, (Buffer("thresholds", (self.shapes.batch,), "f64"), *self.weight_buffers())
 
     @property
     def total(self) -> Ref:
@@ -315,27 +391,57 @@ class DeviceReplay:
 
     # ---------------------------------------------------------------- updating
 
-    def update(self) -> Op:
-        """New leaves from the batch's TD errors, and the touched part of the tree."""
-        config = self.shapes.config.replay
-        return Launch(
-            "update_priorities",
-            {
-                "td": Ref("td"),
-                "index": Ref(BATCH.indices),
-                "sampled_generation": Ref(BATCH.generations),
-                "generation": Ref("replay_generation"),
-                "leaves": Ref("replay_leaves"),
-                "nodes": Ref("replay_nodes"),
-                "owner": Ref("replay_owner"),
-                "max_leaf": Ref("replay_max_leaf"),
-                "diagnostics": Ref("diagnostics"),
-                "n": self.shapes.batch,
-                "leaf_count": self.shapes.capacity,
-                "alpha": config.alpha,
-                "eps": config.eps,
-            },
-        )
+    def update(self) -> tuple[tuple[Op, ...], tuple[Buffer, ...]]:
+        """New leaves from the batch's TD errors, and the touched part of the tree.
+
+        One block takes a small batch; a large one is spread over the device, part by part.
+        """
+        config, b, capacity = self.shapes.config.replay, self.shapes.batch, self.shapes.capacity
+        leaves, index, owner = Ref("replay_leaves"), Ref(BATCH.indices), Ref("replay_owner")
+        errors: dict[str, Ref | int | float] = {
+            "td": Ref("td"),
+            "index": index,
+            "sampled_generation": Ref(BATCH.generations),
+            "generation": Ref("replay_generation"),
+            "owner": owner,
+            "diagnostics": Ref("diagnostics"),
+            "n": b,
+            "leaf_count": capacity,
+            "alpha": config.alpha,
+            "eps": config.eps,
+        }
+        tree = {"leaves": leaves, "nodes": Ref("replay_nodes")}
+        max_leaf = Ref("replay_max_leaf")
+        if b <= update_priorities.AT_ONCE:
+            return (Launch("update_priorities", {**errors, **tree, "max_leaf": max_leaf}),), ()
+        return (
+            Launch("claim_priorities", {**errors, "leaf": Ref("new_leaf")}),
+            Launch(
+                "write_priorities",
+                {
+                    "leaf": Ref("new_leaf"),
+                    "index": index,
+                    "owner": owner,
+                    "leaves": leaves,
+                    "max_leaf": max_leaf,
+                    "n": b,
+                    "leaf_count": capacity,
+                },
+            ),
+            *(
+                Launch(
+                    "refresh_drawn",
+                    {
+                        **tree,
+                        "index": index,
+                        "leaf_count": capacity,
+                        "level": level,
+                        "groups": min(b, group_count(capacity, level)),
+                    },
+                )
+                for level in refresh_drawn.levels(capacity)
+            ),
+        ), (Buffer("new_leaf", (b,), "f32"),)
 
     def insert(self) -> tuple[Op, ...]:
         """One row a lane at the write head, and the touched part of the tree."""
@@ -366,18 +472,33 @@ class DeviceReplay:
                     "slots": shapes.slots,
                 },
             ),
-            Launch(
-                "refresh_inserted",
-                {
-                    "leaves": Ref("replay_leaves"),
-                    "nodes": Ref("replay_nodes"),
-                    "counters": Ref("counters"),
-                    "lanes": shapes.lanes,
-                    "slots": shapes.slots,
-                    "leaf_count": shapes.capacity,
-                },
-            ),
+            *self._refresh_inserted(),
         )
+
+    def _refresh_inserted(self) -> tuple[Op, ...]:
+        shapes = self.shapes
+        args: dict[str, Ref | int | float] = {
+            "leaves": Ref("replay_leaves"),
+            "nodes": Ref("replay_nodes"),
+            "counters": Ref("counters"),
+            "lanes": shapes.lanes,
+            "slots": shapes.slots,
+            "leaf_count": shapes.capacity,
+        }
+        if shapes.lanes <= refresh_inserted.AT_ONCE:
+            return (Launch("refresh_inserted", args),)
+        return tuple(
+            Launch(
+                "refresh_slot",
+                {**args, "level": level, "groups": refresh_slot.groups_over(shapes.lanes, level)},
+            )
+            for level in refresh_drawn.levels(shapes.capacity)
+        )
+
+
+def ticket(name: str) -> Buffer:
+    """Counts the blocks that are done, for a kernel whose last block does more; 0 between steps."""
+    return Buffer(name, (1,), "u32", initial=lambda: np.zeros(1, np.uint32))
 
 
 def raw_buffers(shapes: Shapes) -> tuple[Buffer, ...]:

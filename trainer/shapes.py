@@ -56,6 +56,12 @@ class Shapes:
         """Steps of statistics kept between two epoch ends."""
         return self.config.loop.epoch_steps
 
+    @property
+    def target_every(self) -> int:
+        """Learn steps between two copies to the target network; 0: it moves by tau in each."""
+        learn = self.config.learn
+        return learn.target_every if learn.target == "hard" else 0
+
     def schedule_params(self) -> NDArray[np.float64]:
         """What the schedules are computed from: ``schedule_params`` [20], float64.
 

@@ -21,6 +21,33 @@ if TYPE_CHECKING:
     from onegraph.kernels.replay.tree import F32, F64, I64
 
 
+#: Rows that one block weighs as fast as several would with the launch that they need more.
+AT_ONCE = 1024
+
+
+def unscaled(
+    leaves: F32,
+    total: F64,
+    index: NDArray[np.int32],
+    counters: I64,
+    schedule: F64,
+    leaf_count: int,
+) -> F64:
+    """The weights before they are divided by the largest: float64, for `index` of any size."""
+    inside = (index >= 0) & (index < leaf_count)
+    leaf = leaves[np.where(inside, index, 0)].astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
+        times = np.float64(counters[Counter.FILLED]) * (leaf / total[0])
+        raw = pow64(times, -schedule[Schedule.BETA])
+    usable = inside & (times > 0.0) & np.isfinite(times) & np.isfinite(raw)
+    return np.where(usable, raw, 0.0)
+
+
+def scaled(raw: F64, largest: float) -> F64:
+    """`raw` divided by `largest`, or zeros where that is not above zero."""
+    return raw / largest if largest > 0.0 else np.zeros_like(raw)
+
+
 @kernel(
     per="one",
     block=256,
@@ -44,13 +71,5 @@ def importance_weights(
     leaf_count: int,
 ) -> None:
     """`index` [n] and the tree's `leaves` [N] and `total` [1] to `weights` [n]."""
-    taken = index[:n]
-    inside = (taken >= 0) & (taken < leaf_count)
-    leaf = leaves[np.where(inside, taken, 0)].astype(np.float64)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
-        scaled = np.float64(counters[Counter.FILLED]) * (leaf / total[0])
-        raw = pow64(scaled, -schedule[Schedule.BETA])
-    usable = inside & (scaled > 0.0) & np.isfinite(scaled) & np.isfinite(raw)
-    raw = np.where(usable, raw, 0.0)
-    largest = raw.max(initial=0.0)
-    weights[:n] = raw / largest if largest > 0.0 else 0.0
+    raw = unscaled(leaves, total, index[:n], counters, schedule, leaf_count)
+    weights[:n] = scaled(raw, float(raw.max(initial=0.0)))

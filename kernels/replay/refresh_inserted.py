@@ -12,6 +12,9 @@ from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.common.layout import Counter
 from onegraph.kernels.replay.tree import F32, F64, I64, node_count, refresh
 
+#: Lanes whose ancestors one block recomputes as fast as many blocks would in several launches.
+AT_ONCE = 4096
+
 
 @kernel(
     per="one",

@@ -61,6 +61,31 @@ __device__ inline double warp_sum(double x) {
     return x;
 }
 
+// The leaf that a threshold falls on, by one warp, from the root of a tree of `depth` inner levels
+// which stands at `root` in nodes.
+__device__ inline unsigned int warp_descend(const float* leaves, const double* nodes,
+                                            unsigned int leaf_count, int depth, unsigned int root,
+                                            double t) {
+    if (isnan(t)) t = 0.0;
+    unsigned int at = 0, below = root;
+    for (int level = depth; level >= 1; --level) {
+        const unsigned int children = tree_size(leaf_count, level - 1);
+        below -= level > 1 ? children : 0;
+        const double value = tree_child(leaves, nodes, level, below, children, at);
+        const double scan = warp_scan(value);
+        const unsigned int positive = __ballot_sync(WHOLE_WARP, value > 0.0);
+        const unsigned int fits = __ballot_sync(WHOLE_WARP, value > 0.0 && t < scan);
+        const int child = fits ? __ffs(fits) - 1 : (positive ? 31 - __clz(positive) : 0);
+        const double before = __shfl_sync(WHOLE_WARP, scan, child > 0 ? child - 1 : 0);
+        if (child > 0) t = __dsub_rn(t, before);
+        at = at * FAN_OUT + child;
+    }
+    return at;
+}
+
+// Nodes that a warp recomputes at once, for the latency of their children.
+#define NODES_IN_FLIGHT 4
+
 // Recomputes, by one block and level by level, the nodes that `touched` names:
 // touched.count(level, size) of them, touched.node(level, size, k) the k-th, or -1 for none.
 // A node may be named twice: both write the same number.
@@ -73,16 +98,24 @@ __device__ inline void refresh_levels(const float* leaves, double* nodes, long l
         const unsigned int size = (children + 31) >> 5;
         const int count = touched.count(level, (int)size);
 #pragma unroll 1
-        for (int k = warp; k < count; k += 2 * warps) {  // two nodes at once, for their latency
-            const int first = touched.node(level, (int)size, k);
-            const int second = k + warps < count ? touched.node(level, (int)size, k + warps) : -1;
-            double a = 0.0, b = 0.0;
-            if (first >= 0) a = tree_child(leaves, nodes, level, below, children, first);
-            if (second >= 0) b = tree_child(leaves, nodes, level, below, children, second);
-            a = warp_sum(a);
-            b = warp_sum(b);
-            if (lane == 0 && first >= 0) nodes[here + first] = a;
-            if (lane == 0 && second >= 0) nodes[here + second] = b;
+        for (int k = warp; k < count; k += NODES_IN_FLIGHT * warps) {
+            int node[NODES_IN_FLIGHT];
+            double sum[NODES_IN_FLIGHT];
+#pragma unroll
+            for (int u = 0; u < NODES_IN_FLIGHT; ++u) {
+                const int at = k + u * warps;
+                node[u] = at < count ? touched.node(level, (int)size, at) : -1;
+            }
+#pragma unroll
+            for (int u = 0; u < NODES_IN_FLIGHT; ++u)
+                sum[u] = node[u] >= 0
+                             ? tree_child(leaves, nodes, level, below, children, node[u])
+                             : 0.0;
+#pragma unroll
+            for (int u = 0; u < NODES_IN_FLIGHT; ++u) sum[u] = warp_sum(sum[u]);
+#pragma unroll
+            for (int u = 0; u < NODES_IN_FLIGHT; ++u)
+                if (lane == 0 && node[u] >= 0) nodes[here + node[u]] = sum[u];
         }
         __syncthreads();  // the next level reads what this one wrote
         if (size <= 1) break;
@@ -90,4 +123,36 @@ __device__ inline void refresh_levels(const float* leaves, double* nodes, long l
         here += size;
         children = size;
     }
+}
+
+// Recomputes, by one block of 256 threads, 32 neighbouring nodes of `level` and the node above them,
+// if there is one: group g is the children of node g of the next level. Several blocks may be given
+// the same group: they write the same numbers.
+__device__ inline void refresh_group(const float* leaves, double* nodes, unsigned int leaf_count,
+                                     int level, unsigned int group) {
+    __shared__ double sums[FAN_OUT];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const unsigned int size = tree_size(leaf_count, level);
+    const unsigned int children = tree_size(leaf_count, level - 1);
+    const unsigned int below = level > 1 ? tree_offset(leaf_count, level - 1) : 0;
+    const unsigned int here = tree_offset(leaf_count, level);
+    double sum[FAN_OUT / 8];
+#pragma unroll
+    for (int u = 0; u < FAN_OUT / 8; ++u) {
+        const unsigned int node = group * FAN_OUT + warp + 8 * u;
+        sum[u] = node < size ? tree_child(leaves, nodes, level, below, children, node) : 0.0;
+    }
+#pragma unroll
+    for (int u = 0; u < FAN_OUT / 8; ++u) {
+        const unsigned int node = group * FAN_OUT + warp + 8 * u;
+        sum[u] = warp_sum(sum[u]);
+        if (lane == 0) sums[warp + 8 * u] = sum[u];
+        if (lane == 0 && node < size) nodes[here + node] = sum[u];
+    }
+    __syncthreads();
+    if (warp == 0 && size > 1) {
+        const double above = warp_sum(sums[lane]);
+        if (lane == 0) nodes[here + size + group] = above;
+    }
+    __syncthreads();  // before the next group's sums overwrite these
 }

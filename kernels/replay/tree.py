@@ -98,6 +98,36 @@ def refresh(leaves: F32, nodes: F64, touched: ArrayLike) -> None:
         below = level
 
 
+def group_count(leaf_count: int, level: int) -> int:
+    """Groups of `level`'s nodes: 32 neighbours each, the children of one node of the next level."""
+    return -(-tree_levels(leaf_count)[level - 1][1] // FAN_OUT)
+
+
+def refresh_groups(leaves: F32, nodes: F64, level: int, groups: ArrayLike) -> None:
+    """Recompute the nodes of these groups of `level`, and the nodes above them, in place.
+
+    Args:
+        leaves: float32 [N].
+        nodes: float64 [node_count(N)].
+        level: 1 is the one above the leaves.
+        groups: their numbers, in any order, repeated or not.
+    """
+    levels = tree_levels(leaves.size)
+    group = np.unique(np.asarray(groups, np.int64))
+    offset, size = levels[level - 1]
+    below: NDArray[Any] = leaves
+    if level > 1:
+        first, children = levels[level - 2]
+        below = nodes[first : first + children]
+    node = (group[:, None] * FAN_OUT + _CHILD).reshape(-1)
+    node = node[node < size]
+    here = nodes[offset : offset + size]
+    here[node] = sum32(_children(below, below.size, node))
+    if size > 1:
+        offset, size = levels[level]
+        nodes[offset : offset + size][group] = sum32(_children(here, here.size, group))
+
+
 def rebuild(leaves: F32, nodes: F64) -> None:
     """Recompute every node from the leaves, in place."""
     below: NDArray[Any] = leaves

@@ -15,21 +15,8 @@ extern "C" __global__ void tree_descend(const float* __restrict__ leaves,
     const long long warps = (long long)gridDim.x * (blockDim.x >> 5);
     for (long long draw = blockIdx.x * (long long)(blockDim.x >> 5) + (threadIdx.x >> 5); draw < n;
          draw += warps) {
-        double t = thresholds[draw];
-        if (isnan(t)) t = 0.0;
-        unsigned int at = 0, below = root;
-        for (int level = depth; level >= 1; --level) {
-            const unsigned int children = tree_size(leaf_total, level - 1);
-            below -= level > 1 ? children : 0;
-            const double value = tree_child(leaves, nodes, level, below, children, at);
-            const double scan = warp_scan(value);
-            const unsigned int positive = __ballot_sync(WHOLE_WARP, value > 0.0);
-            const unsigned int fits = __ballot_sync(WHOLE_WARP, value > 0.0 && t < scan);
-            const int child = fits ? __ffs(fits) - 1 : (positive ? 31 - __clz(positive) : 0);
-            const double before = __shfl_sync(WHOLE_WARP, scan, child > 0 ? child - 1 : 0);
-            if (child > 0) t = __dsub_rn(t, before);
-            at = at * FAN_OUT + child;
-        }
+        const unsigned int at =
+            warp_descend(leaves, nodes, leaf_total, depth, root, thresholds[draw]);
         if (lane == 0) {
             index[draw] = (int)at;
             sampled_generation[draw] = generation[at];

@@ -1,11 +1,7 @@
 // Write a batch's new priorities into the tree, by one block; see update_priorities.py.
-#include "common/detmath.cuh"
 #include "common/layout.cuh"
+#include "replay/priority.cuh"
 #include "replay/tree.cuh"
-
-__device__ inline float priority_leaf(float td, double alpha, double eps) {
-    return __double2float_rn(det_pow(__dadd_rn(fabs((double)td), eps), alpha));
-}
 
 // A level no larger than the batch is recomputed whole: fewer nodes than one for each position.
 struct TouchedByBatch {
@@ -48,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(512) update_priorities(
         }
         const float leaf = priority_leaf(td[i], alpha, eps);
         if (i == threadIdx.x) mine = leaf;
-        if (isfinite(td[i]) && isfinite(leaf) && leaf >= 0.0f)
+        if (usable_leaf(td[i], leaf))
             atomicMax(&owner[row], (int)i);
         else
             atomicAdd(&not_finite, 1);
@@ -61,14 +57,11 @@ extern "C" __global__ void __launch_bounds__(512) update_priorities(
         if (row < 0 || row >= leaf_count || owner[row] != (int)i) continue;
         const float leaf = i == threadIdx.x ? mine : priority_leaf(td[i], alpha, eps);
         leaves[row] = leaf;
+        owner[row] = -1;  // no position is -1, so that those who lost still do
         atomicMax(&largest, __float_as_int(leaf));
     }
     __syncthreads();
 
-    for (long long i = threadIdx.x; i < n; i += blockDim.x) {
-        const long long row = index[i];
-        if (row >= 0 && row < leaf_count) owner[row] = -1;
-    }
     if (threadIdx.x == 0) {
         diagnostics[D_STALE_UPDATE] += stale;
         diagnostics[D_NONFINITE_TD] += not_finite;

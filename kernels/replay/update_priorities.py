@@ -29,6 +29,32 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+#: Batch positions that one block takes as fast as many blocks would in several launches.
+AT_ONCE = 256
+
+
+def new_leaves(
+    td: F32,
+    index: NDArray[np.int32],
+    sampled_generation: NDArray[np.uint32],
+    generation: NDArray[np.uint32],
+    diagnostics: I64,
+    leaf_count: int,
+    alpha: float,
+    eps: float,
+) -> tuple[F32, NDArray[np.bool_]]:
+    """What each position would write, and which positions may; the others are counted."""
+    inside = (index >= 0) & (index < leaf_count)
+    slot = np.where(inside, index, 0)
+    fresh = inside & (generation[slot] == sampled_generation)
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        leaf = pow64(np.abs(td.astype(np.float64)) + eps, alpha).astype(np.float32)
+    finite = np.isfinite(td) & np.isfinite(leaf) & (leaf >= 0.0)
+    diagnostics[Diagnostic.STALE_UPDATE] += np.count_nonzero(inside & ~fresh)
+    diagnostics[Diagnostic.NONFINITE_TD] += np.count_nonzero(fresh & ~finite)
+    return leaf, fresh & finite
+
+
 @kernel(
     per="one",
     block=512,
@@ -62,18 +88,11 @@ def update_priorities(
     eps: float,
 ) -> None:
     """`td`, `index`, `sampled_generation` [n] into `leaves` [N] and `nodes`."""
-    inside = (index[:n] >= 0) & (index[:n] < leaf_count)
-    slot = np.where(inside, index[:n], 0)
-    fresh = inside & (generation[slot] == sampled_generation[:n])
-    delta = td[:n]
-    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        leaf = pow64(np.abs(delta.astype(np.float64)) + eps, alpha).astype(np.float32)
-    finite = np.isfinite(delta) & np.isfinite(leaf) & (leaf >= 0.0)
-    diagnostics[Diagnostic.STALE_UPDATE] += np.count_nonzero(inside & ~fresh)
-    diagnostics[Diagnostic.NONFINITE_TD] += np.count_nonzero(fresh & ~finite)
-
-    position = np.flatnonzero(fresh & finite)
-    target = slot[position]
+    leaf, kept = new_leaves(
+        td[:n], index[:n], sampled_generation[:n], generation, diagnostics, leaf_count, alpha, eps
+    )
+    position = np.flatnonzero(kept)
+    target = index[position]
     owner[target] = position  # of repeated indices NumPy keeps the last, which is the highest
     wins = owner[target] == position
     owner[target] = -1

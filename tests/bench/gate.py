@@ -28,6 +28,7 @@ from peers import Peer, PeerSpec, open_peer
 from peers.problem import InitialState, named_parameters, problem
 
 from onegraph.kernels.device import Device
+from onegraph.kernels.learner.publish import RecordField
 from onegraph.trainer.bench import BenchSubject, named_size
 
 #: The bound on the relative difference, in the 2-norm, of losses and of parameters.
@@ -89,7 +90,7 @@ def ours(subject: BenchSubject, device: Device, steps: int) -> Trajectory:
         losses, clipped = [], 0
         for indices in rows(subject, steps):
             run.step(indices)
-            losses.append(float(run.read("stats")[0]))
+            losses.append(float(run.read("record")[RecordField.LOSS]))
             clipped += float(run.read("clip")[1]) < 1.0
         named = named_parameters(subject.network, run.read("theta"))
         return Trajectory(np.array(losses), _flat(named), run.read("replay_leaves"), clipped)

@@ -1,7 +1,8 @@
 """The learning step on rows that are given instead of drawn, for comparison with the peers.
 
-The rows are injected through the program: what the stages put in the place of the draw is the same
-fragment without the ops that draw, so that ``index`` is an input, written between the steps.
+The rows are injected through the program: what the stages put in the place of the sample is the
+same work by a kernel for each part, without those that draw, so that ``index`` is an input, written
+between the steps.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ class InjectedParts:
         fragment = self.programs.fragment(stage, program, group)
         if (stage, program, group) != ("gpu-counters", "learn", "sample"):
             return fragment
-        kept = [op for op in fragment.ops if not (isinstance(op, Launch) and op.kernel in DRAWING)]
-        assert len(kept) == len(fragment.ops) - len(DRAWING), "stage 4 draws by other kernels now"
-        return replace(fragment, ops=tuple(kept))
+        ops, scratch = self.programs.replay.sample_in_steps()
+        kept = [op for op in ops if not (isinstance(op, Launch) and op.kernel in DRAWING)]
+        assert len(kept) == len(ops) - len(DRAWING), "the replay draws by other kernels now"
+        return Fragment(tuple(kept), (*scratch, *fragment.buffers))
 
 
 def injected_parts(programs: DqnPrograms) -> Parts:

@@ -16,6 +16,7 @@ from onegraph.kernels.common.layout import (
     ScheduleParam,
 )
 from onegraph.kernels.learner.advance_counters import COLLECT, LEARN, initial_schedule
+from onegraph.kernels.learner.maintain import blocks_for
 from onegraph.kernels.learner.publish import RECORD, RecordField, read_record
 
 pytestmark = pytest.mark.gpu
@@ -130,6 +131,68 @@ def test_clip_factor(cuda, parts, max_norm, bad):
         cuda, "clip_factor", partial=partial, clip=2, skip=1, parts=parts, max_norm=max_norm
     )
     assert out["skip"].tolist() == [0 if bad is None else 1]
+
+
+@pytest.mark.parametrize("n", [*SIZES, 100_003])
+@pytest.mark.parametrize("parts", [1, 3, 64])
+@pytest.mark.parametrize("bad", [None, np.nan])
+def test_grad_norm(cuda, n, parts, bad):
+    grad = np.random.default_rng(n).normal(size=n)
+    if bad is not None and n:
+        grad[n // 2] = bad
+    sizes = {"partial": parts, "clip": 2, "skip": 1, "n": n, "parts": parts}
+    assert_same(cuda, "grad_norm", grad=grad, ticket=[0], max_norm=0.5, **sizes)
+
+
+def test_grad_norm_leaves_its_ticket_for_the_next_launch(cuda):
+    grad = np.random.default_rng(0).normal(size=50_000).astype(np.float32)
+    expected = run_on(
+        cuda, "grad_norm", 1, grad=grad, partial=64, clip=2, skip=1, ticket=[0], n=50_000, parts=64,
+        max_norm=0.5,
+    )["clip"]  # fmt: skip
+    held = {
+        "grad": cuda.upload(grad),
+        "partial": cuda.allocate((64,), "f64"),
+        "clip": cuda.allocate((2,), "f32"),
+        "skip": cuda.allocate((1,), "i32"),
+        "ticket": cuda.upload(np.zeros(1, np.uint32)),
+    }
+    launch = cuda.prepare("grad_norm", {**held, "n": 50_000, "parts": 64, "max_norm": 0.5})
+    for _ in range(200):
+        for name in ("partial", "clip"):
+            cuda.memset(held[name])
+        cuda.launch(launch)
+        np.testing.assert_array_equal(held["clip"].to_host_checkpoint(), expected)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("size", [0, 1, 257, 5003])
+@pytest.mark.parametrize(
+    ("tau", "every", "skip"), [(0.005, 0, 0), (1.0, 0, 0), (0.3, 5, 0), (0.3, 0, 1)]
+)
+def test_maintain(cuda, n, size, tau, every, skip):
+    rng = np.random.default_rng(n + size)
+    given = publish_arguments(9)
+    del given["stats"]
+    given["counters"][Counter.ADAM_TRUNK] = 10
+    given["schedule"][Schedule.TAU] = tau
+    assert_same(
+        cuda,
+        "maintain",
+        **(given | {"skip": [skip]}),
+        target=rng.normal(size=size),
+        param=rng.normal(size=size),
+        loss=spiced(rng, n),
+        td=spiced(rng, n),
+        q_taken=spiced(rng, n),
+        record=np.zeros(RECORD),
+        history=np.full((5, RECORD), -1.0),
+        size=size,
+        every=every,
+        n=n,
+        ring=5,
+        blocks=blocks_for(size),
+    )
 
 
 def some_schedule(tau=0.005):

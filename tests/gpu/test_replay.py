@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from replay.contract import Make, ReplayContract
-from replay.implementations import KernelReplay
+from replay.implementations import KernelReplay, SpreadReplay
 
 from onegraph.kernels.catalogue import DTYPES, find
 from onegraph.kernels.common.layout import (
@@ -20,7 +20,7 @@ from onegraph.kernels.common.layout import (
     Schedule,
 )
 from onegraph.kernels.device import Device, HostDevice
-from onegraph.kernels.replay import tree
+from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, tree
 
 pytestmark = pytest.mark.gpu
 
@@ -36,6 +36,12 @@ class TestKernelsOnCuda(ReplayContract):
     @pytest.fixture(params=CAPS)
     def make(self, cuda: Device, request: pytest.FixtureRequest) -> Make:
         return lambda spec: KernelReplay(cuda, spec, request.param)
+
+
+class TestSpreadKernelsOnCuda(ReplayContract):
+    @pytest.fixture(params=CAPS)
+    def make(self, cuda: Device, request: pytest.FixtureRequest) -> Make:
+        return lambda spec: SpreadReplay(cuda, spec, request.param)
 
 
 def poison(n: int, dtype: str) -> Array:
@@ -216,10 +222,96 @@ def test_importance_weights(cuda, rng, n, beta) -> None:
         assert_pair(cuda, "importance_weights", args, 1)
 
 
-@pytest.mark.parametrize("capacity", CAPACITIES)
-@pytest.mark.parametrize("n", [0, 1, 32, 256, 1025, 3000])
-@pytest.mark.parametrize(("alpha", "eps"), [(0.6, 1e-6), (1.0, 0.0), (0.5, 0.01), (2.0, 0.0)])
-def test_update_priorities(cuda, rng, capacity, n, alpha, eps) -> None:
+@pytest.mark.parametrize("n", [0, 1, 257, 5000, 300_000])
+@pytest.mark.parametrize("beta", [0.0, 0.4, np.nan])
+def test_weights_in_two_launches(cuda, rng, cap, n, beta) -> None:
+    leaves, nodes = make_tree(rng, 1000)
+    schedule = np.full(SCHEDULES, np.nan)
+    schedule[Schedule.BETA] = beta
+    parts = raw_weights.parts_of(n)
+    args = {
+        "leaves": leaves,
+        "total": nodes[-1:],
+        "index": rng.integers(-2, 1003, n).astype(np.int32),
+        "counters": make_counters(rng, FILLED=900),
+        "schedule": schedule,
+        "raw": poison(n + 1, "f64"),
+        "largest": poison(parts, "f64"),
+        "n": n,
+        "leaf_count": 1000,
+        "parts": parts,
+    }
+    assert_pair(cuda, "raw_weights", args, cap)
+    found = on(HostDevice(), "raw_weights", args, cap)
+    scaling = {**found, "weights": poison(n + 1, "f32"), "n": n, "parts": parts}
+    assert_pair(cuda, "scale_weights", scaling, cap)
+
+
+def sampling(rng, capacity, lanes, n, n_step, weigh, width=5, padded=8) -> Args:
+    slots = capacity // lanes
+    filled = max(1, slots * 3 // 4) * lanes
+    leaves, nodes = make_tree(rng, capacity)
+    leaves[filled:] = 0
+    tree.rebuild(leaves, nodes)
+    schedule = np.full(SCHEDULES, np.nan)
+    schedule[Schedule.BETA] = 0.4
+    choices = [0] * 20 + [Flag.TERMINATED, Flag.TRUNCATED, Flag.INVALID, 3, 5]
+    return {
+        "leaves": leaves,
+        "nodes": nodes,
+        "generation": rng.integers(0, 2**32, capacity, dtype=np.uint32),
+        "ring_state": rng.normal(size=capacity * padded).astype(np.float32),
+        "ring_next_state": rng.normal(size=capacity * padded).astype(np.float32),
+        "ring_action": rng.integers(0, 9, capacity).astype(np.int32),
+        "ring_reward": rng.normal(size=capacity).astype(np.float32),
+        "ring_flags": rng.choice(choices, capacity).astype(np.uint8),
+        "counters": make_counters(rng, HEAD=filled // lanes % slots, FILLED=filled, RNG=11),
+        "schedule": schedule,
+        "index": poison(n + 1, "i32"),
+        "sampled_generation": poison(n + 1, "u32"),
+        "state": poison(n * padded + 1, "f32"),
+        "next_state": poison(n * padded + 1, "f32"),
+        "action": poison(n + 1, "i32"),
+        "ret": poison(n + 1, "f32"),
+        "discount": poison(n + 1, "f32"),
+        "weights": poison(n + 1, "f32"),
+        "ticket": np.zeros(1, np.uint32),
+        "n": n,
+        "leaf_count": capacity,
+        "width": width,
+        "padded": padded,
+        "lanes": lanes,
+        "slots": slots,
+        "n_step": n_step,
+        "gamma": 0.997,
+        "seed": 0xFEDCBA9876543210,
+        "stratified": n % 2,
+        "weigh": weigh,
+    }
+
+
+@pytest.mark.parametrize(("capacity", "lanes"), [(1, 1), (50, 1), (700, 7), (40_000, 64)])
+@pytest.mark.parametrize("n", [0, 1, 64, 1023, 9000])
+@pytest.mark.parametrize("n_step", [1, 3, 32, 70])
+@pytest.mark.parametrize("weigh", [0, 1])
+def test_sample_batch(cuda, rng, cap, capacity, lanes, n, n_step, weigh) -> None:
+    width, padded = [(5, 8), (64, 64), (130, 136)][n_step % 3]
+    args = sampling(rng, capacity, lanes, n, n_step, weigh, width, padded)
+    assert_pair(cuda, "sample_batch", args, cap)
+
+
+def test_sample_batch_leaves_its_ticket_for_the_next_launch(cuda, rng) -> None:
+    args = sampling(rng, 700, 7, 1000, 3, 1)
+    expected = on(HostDevice(), "sample_batch", args, 4096)["weights"]
+    held = {k: cuda.upload(v, k) if isinstance(v, np.ndarray) else v for k, v in args.items()}
+    launch = cuda.prepare("sample_batch", held)
+    for _ in range(200):
+        cuda.memset(held["weights"])
+        cuda.launch(launch)
+        assert np.array_equal(held["weights"].to_host_checkpoint()[:1000], expected[:1000])
+
+
+def priorities(rng, capacity: int, n: int, alpha: float, eps: float) -> Args:
     leaves, nodes = make_tree(rng, capacity)
     generation = rng.integers(0, 2**32, capacity, dtype=np.uint32)
     index = rng.integers(-1, capacity + 1, n).astype(np.int32)
@@ -229,7 +321,7 @@ def test_update_priorities(cuda, rng, capacity, n, alpha, eps) -> None:
     td[rng.random(n) < 0.1] = np.nan
     td[rng.random(n) < 0.05] = -np.inf
     td[rng.random(n) < 0.05] = 3e38
-    args = {
+    return {
         "td": td,
         "index": index,
         "sampled_generation": sampled,
@@ -244,7 +336,46 @@ def test_update_priorities(cuda, rng, capacity, n, alpha, eps) -> None:
         "alpha": alpha,
         "eps": eps,
     }
-    assert_pair(cuda, "update_priorities", args, 1)
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+@pytest.mark.parametrize("n", [0, 1, 32, 256, 1025, 3000])
+@pytest.mark.parametrize(("alpha", "eps"), [(0.6, 1e-6), (1.0, 0.0), (0.5, 0.01), (2.0, 0.0)])
+def test_update_priorities(cuda, rng, capacity, n, alpha, eps) -> None:
+    assert_pair(cuda, "update_priorities", priorities(rng, capacity, n, alpha, eps), 1)
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+@pytest.mark.parametrize("n", [0, 1, 32, 256, 1025, 70_000])
+@pytest.mark.parametrize(("alpha", "eps"), [(0.6, 1e-6), (2.0, 0.0)])
+def test_priorities_in_several_launches(cuda, rng, cap, capacity, n, alpha, eps) -> None:
+    """Each launch like its twin, and all of them together like the one that does it at once."""
+    args = priorities(rng, capacity, n, alpha, eps)
+    at_once = on(HostDevice(), "update_priorities", args, 1)
+    taken = ("td", "index", "sampled_generation", "generation", "owner", "diagnostics")
+    claim = {k: args[k] for k in (*taken, "n", "leaf_count", "alpha", "eps")}
+    claim["leaf"] = poison(n + 1, "f32")
+    assert_pair(cuda, "claim_priorities", claim, cap)
+    claimed = on(HostDevice(), "claim_priorities", claim, cap)
+    write = {k: args[k] for k in ("index", "leaves", "max_leaf", "n", "leaf_count")}
+    write |= {"leaf": claimed["leaf"], "owner": claimed["owner"]}
+    assert_pair(cuda, "write_priorities", write, cap)
+    written = on(HostDevice(), "write_priorities", write, cap)
+    nodes = args["nodes"]
+    for level in refresh_drawn.levels(capacity):
+        refresh = {
+            "leaves": written["leaves"],
+            "nodes": nodes,
+            "index": args["index"],
+            "leaf_count": capacity,
+            "level": level,
+            "groups": min(n, tree.group_count(capacity, level)),
+        }
+        assert_pair(cuda, "refresh_drawn", refresh, cap)
+        nodes = on(HostDevice(), "refresh_drawn", refresh, cap)["nodes"]
+    found = {**claimed, **written, "nodes": nodes}
+    for name, values in at_once.items():
+        assert np.array_equal(found[name], values), name
 
 
 @pytest.mark.parametrize(
@@ -287,7 +418,16 @@ def test_insert_rows(cuda, rng, cap, lanes, padded, slots, head) -> None:
 
 @pytest.mark.parametrize(
     ("lanes", "slots", "head"),
-    [(1, 1, 0), (1, 40, 33), (31, 3, 1), (33, 40, 39), (2000, 20, 7), (5, 4, 4), (5, 4, -1)],
+    [
+        (1, 1, 0),
+        (1, 40, 33),
+        (31, 3, 1),
+        (33, 40, 39),
+        (2000, 20, 7),
+        (9000, 5, 3),
+        (5, 4, 4),
+        (5, 4, -1),
+    ],
 )
 def test_refresh_inserted(cuda, rng, lanes, slots, head) -> None:
     capacity = lanes * slots
@@ -303,3 +443,9 @@ def test_refresh_inserted(cuda, rng, lanes, slots, head) -> None:
         "leaf_count": capacity,
     }
     assert_pair(cuda, "refresh_inserted", args, 1)
+    for level in refresh_drawn.levels(capacity):
+        groups = refresh_slot.groups_over(lanes, level)
+        assert_pair(cuda, "refresh_slot", {**args, "level": level, "groups": groups}, 4096)
+        assert_pair(cuda, "refresh_slot", {**args, "level": level, "groups": groups}, 1)
+        spread = on(HostDevice(), "refresh_slot", {**args, "level": level, "groups": groups}, 1)
+        args["nodes"] = spread["nodes"]

@@ -61,6 +61,9 @@ CASES: dict[str, Callable[[Device], None]] = {
     "apply_budget": lambda d: optim.test_apply_budget(d, 1001, 3, 1, 0.5),
     "batch_stats": lambda d: learner.test_batch_stats(d, 257, 0.01),
     "clip_factor": lambda d: learner.test_clip_factor(d, 255, 0.5, None),
+    "claim_priorities": lambda d: replay.test_priorities_in_several_launches(
+        d, _rng(), 1, 1025, 1025, 0.6, 1e-6
+    ),
     "column_sum": lambda d: learner.test_column_sum(d, 33, 33),
     "component_norms": lambda d: optim.test_component_norms(d, 1001, 3, 1),
     "dqn_loss": lambda d: learner.test_dqn_loss(d, 257, 5, 1, 1, 0),
@@ -75,6 +78,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "gather_rows": lambda d: replay.test_gather_rows(d, _rng(), 1, 257, 5, 8, 8),
     "gemm": _gemm,
     "gemm_group": lambda d: matmul.group_against_separate(d, 4, 3),
+    "grad_norm": lambda d: learner.test_grad_norm(d, 5003, 3, None),
     "grad_norm_partial": lambda d: learner.test_grad_norm_partial(d, 5003, 3),
     "hindsight_assemble": lambda d: [
         hindsight.test_hindsight_assemble(d, strategy, 5, 33, 50, 0.5, 37, 5)
@@ -84,12 +88,18 @@ CASES: dict[str, Callable[[Device], None]] = {
     "insert_rows": lambda d: replay.test_insert_rows(d, _rng(), 1, 33, 40, 3, 1),
     "noisy_grad": lambda d: optim.test_noisy_grad(d, [(33, 34), (5, 1)]),
     "noisy_weights": lambda d: optim.test_noisy_weights(d, [(33, 34), (5, 1)], 0, 3),
+    "maintain": lambda d: learner.test_maintain(d, 257, 257, 0.005, 0, 0),
     "nstep_assemble": lambda d: replay.test_nstep_assemble(d, _rng(), 1, 7, 100, 350, 3),
     "pad_rows": lambda d: replay.test_pad_rows(d, _rng(), 1, 257, 5, 8),
     "philox_thresholds": lambda d: replay.test_philox_thresholds(d, _rng(), 1, 257, 1),
     "project_gradient": lambda d: optim.test_project_gradient(d, 1001, 3, -1),
     "publish": lambda d: learner.test_publish(d, 6, 5),
+    "raw_weights": lambda d: replay.test_weights_in_two_launches(d, _rng(), 1, 257, 0.4),
+    "refresh_drawn": lambda d: replay.test_priorities_in_several_launches(
+        d, _rng(), 4096, 40_000, 32, 0.6, 1e-6
+    ),
     "refresh_inserted": lambda d: replay.test_refresh_inserted(d, _rng(), 33, 40, 39),
+    "refresh_slot": lambda d: replay.test_refresh_inserted(d, _rng(), 2000, 20, 7),
     "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1),
     "spectral_dot": lambda d: optim.test_spectral_dot(d, [(33, 130), (5, 1)], 3),
     "spectral_grad": lambda d: optim.test_spectral_grad(d, [(33, 130), (5, 1)], 3),
@@ -99,6 +109,11 @@ CASES: dict[str, Callable[[Device], None]] = {
     "tree_descend": lambda d: replay.test_tree_descend(d, _rng(), 1, 1025, 33, 0.5),
     "update_priorities": lambda d: replay.test_update_priorities(d, _rng(), 1025, 1025, 0.6, 1e-6),
     "vaccine_partial": lambda d: optim.test_vaccine_partial(d, 1001, 3),
+    "sample_batch": lambda d: replay.test_sample_batch(d, _rng(), 4096, 700, 7, 64, 3, 1),
+    "scale_weights": lambda d: replay.test_weights_in_two_launches(d, _rng(), 4096, 257, 0.4),
+    "write_priorities": lambda d: replay.test_priorities_in_several_launches(
+        d, _rng(), 4096, 1025, 257, 0.6, 1e-6
+    ),
 }
 
 

@@ -77,3 +77,19 @@ def test_clip_factor(partial, max_norm, norm, scale, skip):
     out = run_host("clip_factor", partial=partial, clip=2, skip=1, parts=parts, max_norm=max_norm)
     np.testing.assert_array_equal(out["clip"], np.array([norm, scale], np.float32))
     assert out["skip"].tolist() == [skip]
+
+
+@pytest.mark.parametrize(
+    ("grad", "max_norm", "clip", "skip"),
+    [
+        ([3, 4], 10.0, [5, 1], 0),
+        ([3, -4], 2.5, [5, 0.5], 0),
+        ([], 1.0, [0, 1], 0),
+        ([3, math.nan], 10.0, [math.nan, 0], 1),
+    ],
+)
+def test_grad_norm_by_hand(grad, max_norm, clip, skip):
+    sizes = {"partial": 2, "clip": 2, "skip": 1, "n": len(grad), "parts": 2}
+    out = run_host("grad_norm", grad=grad, ticket=[0], max_norm=max_norm, **sizes)
+    np.testing.assert_array_equal(out["clip"], np.array(clip, np.float32))
+    assert (out["skip"].tolist(), out["ticket"].tolist()) == ([skip], [0])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onegraph.kernels.common.layout import COUNTERS, SCHEDULES, Counter, Schedule
-from onegraph.kernels.replay import tree
+from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, tree
 from onegraph.trainer.legacy.replay import (
     PrioritizedHostReplay,
     ReplaySpec,
@@ -97,8 +97,7 @@ class KernelReplay:
             padded=spec.padded,
             slots=spec.slots,
         )
-        self._run(
-            "refresh_inserted",
+        self._refresh_inserted(
             leaves=self.arrays["replay_leaves"],
             nodes=self.arrays["replay_nodes"],
             counters=self.counters,
@@ -107,6 +106,9 @@ class KernelReplay:
             leaf_count=spec.capacity,
         )
         advance_head(self.counters, spec)
+
+    def _refresh_inserted(self, **args: Array | DeviceArray | int) -> None:
+        self._run("refresh_inserted", **args)
 
     def _descend(self, thresholds: DeviceArray, n: int) -> tuple[Array, Array]:
         index, generation = self._out(n, "i32"), self._out(n, "u32")
@@ -214,6 +216,73 @@ class KernelReplay:
             rows=self.spec.capacity,
         )
         return dst.to_host_checkpoint().reshape(index.size, wide)
+
+
+class SpreadReplay(KernelReplay):
+    """The kernels that large batches and many lanes have in the place of one-block ones."""
+
+    def _refresh_inserted(self, **args: Array | DeviceArray | int) -> None:
+        for level in refresh_drawn.levels(self.spec.capacity):
+            groups = refresh_slot.groups_over(self.spec.lanes, level)
+            self._run("refresh_slot", **args, level=level, groups=groups)
+
+    def weights(self, index: Array, beta: float) -> Array:
+        n, parts = index.size, raw_weights.parts_of(index.size)
+        raw, largest = self._out(n, "f64"), self._out(parts, "f64")
+        weights = self._out(n, "f32")
+        self._run(
+            "raw_weights",
+            leaves=self.arrays["replay_leaves"],
+            total=self.total,
+            index=index,
+            counters=self.counters,
+            schedule=_schedule(beta),
+            raw=raw,
+            largest=largest,
+            n=n,
+            leaf_count=self.spec.capacity,
+            parts=parts,
+        )
+        self._run("scale_weights", raw=raw, largest=largest, weights=weights, n=n, parts=parts)
+        return weights.to_host_checkpoint()
+
+    def update(self, index: Array, generation: Array, td: Array) -> None:
+        n, capacity = index.size, self.spec.capacity
+        leaf = self._out(n, "f32")
+        held = {k: self.arrays[f"replay_{k}"] for k in ("leaves", "owner")}
+        self._run(
+            "claim_priorities",
+            td=td,
+            index=index,
+            sampled_generation=generation,
+            generation=self.arrays["replay_generation"],
+            leaf=leaf,
+            owner=held["owner"],
+            diagnostics=self.arrays["diagnostics"],
+            n=n,
+            leaf_count=capacity,
+            alpha=self.spec.alpha,
+            eps=self.spec.eps,
+        )
+        self._run(
+            "write_priorities",
+            leaf=leaf,
+            index=index,
+            **held,
+            max_leaf=self.arrays["replay_max_leaf"],
+            n=n,
+            leaf_count=capacity,
+        )
+        for level in refresh_drawn.levels(capacity):
+            self._run(
+                "refresh_drawn",
+                leaves=held["leaves"],
+                nodes=self.arrays["replay_nodes"],
+                index=index,
+                leaf_count=capacity,
+                level=level,
+                groups=min(n, tree.group_count(capacity, level)),
+            )
 
 
 class LegacyReplay:

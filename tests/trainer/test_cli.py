@@ -429,7 +429,7 @@ def test_stages_list_has_all_seven(capsys):
 def test_stages_show_prints_the_program(capsys):
     assert main(["stages", "show", "6", "--program", "learn"]) == 0
     out = capsys.readouterr().out
-    assert "philox_thresholds" in out
+    assert "sample_batch" in out
     assert "dtoh" not in out
     assert main(["stages", "show", "0", "--program", "all", "--buffers"]) == 0
     out = capsys.readouterr().out
@@ -467,7 +467,7 @@ def test_no_module_is_launched_from_graphs_and_outside(stages, config):
         assert "(graph " not in places or not outside, (kernel, places)
     if 5 in stages:
         collected = {kernel for kernel, _, places in rows if "learn." in places}
-        assert {"dqn_loss", "adam_step", "tree_descend"} <= collected
+        assert {"dqn_loss", "adam_step", "sample_batch"} <= collected
 
 
 def test_the_audit_lists_what_a_run_launches():

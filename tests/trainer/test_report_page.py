@@ -212,7 +212,7 @@ def test_the_graph_shows_each_child_with_its_kernels(chain):
     assert nodes
     for name, n in nodes.items():
         assert page.row("graph", name)[1] == str(n)
-    for kernel in ("philox_thresholds", "dqn_loss", "adam_step", "update_priorities"):
+    for kernel in ("sample_batch", "dqn_loss", "adam_step", "update_priorities"):
         assert kernel in page.figures["figure-graph"]
     assert f"{sum(nodes.values())} work nodes in {len(nodes)} clusters" in page.text["graph"]
     trainer.close()
@@ -383,7 +383,7 @@ def test_where_there_is_a_driver_its_graph_is_drawn_too(copied, monkeypatch):
     total = int(re.search(r"(\d+) work nodes", page.text["graph"])[1])
     assert f"{total} work nodes, where the program states {total}" in page.text["graph"]
     drawn = page.figures["figure-driver"]
-    for name in ("per_sample", "ddqn", "per_priority", "tree_descend", "adam_step"):
+    for name in ("per_sample", "ddqn", "per_priority", "sample_batch", "adam_step"):
         assert name in drawn
     assert "digraph dot" in page.text["graph"]
 

@@ -1,0 +1,78 @@
+"""What large batches and many lanes are done with: the same bits as the one-block kernels give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replay.implementations import KernelReplay, SpreadReplay, insert_slots
+
+from onegraph.kernels.device import HostDevice
+from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, tree
+from onegraph.trainer.legacy.replay import ReplaySpec
+
+
+def spec_of(lanes: int, slots: int) -> ReplaySpec:
+    return ReplaySpec(
+        lanes=lanes,
+        slots=slots,
+        padded=8,
+        seed=0,
+        stratified=True,
+        n_step=1,
+        gamma=0.9,
+        alpha=0.6,
+        eps=1e-6,
+    )
+
+
+@given(
+    lanes=st.sampled_from([1, 3, 40, 1100]),
+    slots=st.integers(1, 40),
+    n=st.integers(0, 3000),
+    seed=st.integers(0, 2**32),
+)
+def test_a_replay_spread_over_the_device_holds_the_same_numbers(lanes, slots, n, seed) -> None:
+    rng = np.random.default_rng(seed)
+    device, spec = HostDevice(), spec_of(lanes, slots)
+    pair = KernelReplay(device, spec), SpreadReplay(device, spec)
+    held = rng.integers(1, slots + 2)
+    index = rng.integers(-2, spec.capacity + 2, n).astype(np.int32)
+    td = rng.normal(size=n).astype(np.float32)
+    td[rng.random(n) < 0.05] = np.nan
+    stale = rng.random(n) < 0.05
+    for replay in pair:
+        insert_slots(replay, np.zeros(held * lanes))
+        inside = index.clip(0, spec.capacity - 1)
+        generation = replay.read("replay_generation")[inside] + stale.astype(np.uint32)
+        replay.update(index, generation, td)
+    for name in ("leaves", "nodes", "max_leaf", "owner"):
+        one, other = (replay.read(f"replay_{name}") for replay in pair)
+        np.testing.assert_array_equal(one, other, err_msg=name)
+    np.testing.assert_array_equal(*(replay.read("diagnostics") for replay in pair))
+    np.testing.assert_array_equal(*(replay.weights(index, 0.4) for replay in pair))
+
+
+def test_levels_by_twos_up_to_the_root() -> None:
+    assert [list(refresh_drawn.levels(n)) for n in (1, 32, 33, 1024, 2**20, 10**7)] == [
+        [1],
+        [1],
+        [1],
+        [1],
+        [1, 3],
+        [1, 3, 5],
+    ]
+    assert [tree.group_count(2**20, level) for level in (1, 2, 3, 4)] == [1024, 32, 1, 1]
+
+
+@given(st.integers(1, 5000), st.integers(0, 10**6), st.sampled_from([1, 3]))
+def test_no_more_groups_are_touched_than_are_launched(lanes, first, level) -> None:
+    width = 32 ** (level + 1)
+    touched = (first + lanes - 1) // width - first // width + 1
+    assert touched <= refresh_slot.groups_over(lanes, level) <= touched + 1
+
+
+@pytest.mark.parametrize(("n", "parts"), [(0, 1), (1, 1), (256, 1), (257, 2), (10**6, 1024)])
+def test_parts_of_a_batch(n, parts) -> None:
+    assert raw_weights.parts_of(n) == parts
