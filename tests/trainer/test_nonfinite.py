@@ -11,6 +11,7 @@ from trainer.setups import fill, make, short, steps
 from onegraph.kernels.common.layout import COUNTERS, Counter, Flag
 from onegraph.kernels.device import HostDevice
 from onegraph.trainer import loop as loop_module
+from onegraph.trainer.blocks.layout import Group
 from onegraph.trainer.checkpoint import load_checkpoint, save_checkpoint
 from onegraph.trainer.cli import app as program
 from onegraph.trainer.loop import Loop, NonFiniteError
@@ -357,3 +358,58 @@ def test_the_command_ends_with_1_and_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.undo()
     assert program.run(["train", "--resume", str(tmp_path / "run"), "--device", "host"]) == 0
     assert [x["epoch"] for x in lines(tmp_path / "run")][-1] > 3
+
+
+# ------------------------------------------------------------------------ the full learner
+
+
+def kept(trainer):
+    """What a skipped step must leave: what learns, and what is averaged beside it."""
+    names = {b.name for b in trainer.learn_program.buffers if b.persistent and b.dtype != "u8"}
+    outside = {"counters", "schedule", "history", "diagnostics", "skip", "spectral_vectors"}
+    return {
+        name: trainer.workspace.read(name)
+        for name in names - outside
+        if not name.startswith(("replay_", "env_"))
+    }
+
+
+@pytest.fixture(scope="module")
+def full():
+    config = short(preset="full", network__hidden=[32], learn__vaccine=False)
+    trainer = steps(fill(make(HostDevice(), config, "all")), 4)
+    assert trainer.history(4)["skipped"].tolist() == [0] * 4
+    return trainer
+
+
+@pytest.mark.parametrize("group", list(Group))
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_number_gone_bad_in_any_group_skips_the_whole_step(full, group, bad):
+    """One optimiser step: a component that is no number stops the others with it."""
+    start, stop = full.network.layout.range_of(group)
+    theta = full.workspace.read("theta")
+    broken = theta.copy()
+    broken[start + (stop - start) // 2] = bad
+    full.workspace.write("theta", broken)
+    before, skipped = kept(full), full.history(1)["skipped"][0]
+    full.learn()
+    for name, values in before.items():
+        np.testing.assert_array_equal(full.workspace.read(name), values, err_msg=name)
+    assert np.isfinite(full.workspace.read("spectral_vectors")).all()
+    assert full.history(1)["skipped"].tolist() == [skipped + 1]
+    full.workspace.write("theta", theta)
+    full.learn()
+    assert full.history(1)["skipped"].tolist() == [skipped + 1]
+    assert full.nonfinite() == []
+
+
+def test_rewards_spoilt_after_insertion_skip_the_full_learners_steps(full):
+    rewards, before = full.workspace.read("replay_reward"), kept(full)
+    spoil(full, "replay_reward")
+    full.learn()
+    for name, values in before.items():
+        np.testing.assert_array_equal(full.workspace.read(name), values, err_msg=name)
+    assert full.history(1)["skipped_in_a_row"].tolist() == [1]
+    full.workspace.write("replay_reward", rewards)
+    full.learn()
+    assert full.history(1)["skipped_in_a_row"].tolist() == [0]
