@@ -32,7 +32,7 @@ from onegraph.trainer.shapes import Shapes
 NORM_PARTS = 64
 
 #: Gradients of the whole, of the denoising loss, and of the vaccine batch: laid out alike.
-GRAD, GRAD_AUX, GRAD_VACCINE = "grad", "grad_aux", "grad_vaccine"
+GRADIENTS = GRAD, GRAD_AUX, GRAD_VACCINE = "grad", "grad_aux", "grad_vaccine"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment, reset_program
 from onegraph.trainer.envs.build import MarketSetup, build_environment
 from onegraph.trainer.hindsight import relabelling
+from onegraph.trainer.learner import GRADIENTS
 from onegraph.trainer.network import QNetwork, padded_width
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
@@ -227,6 +228,7 @@ class Trainer:
             ) from error
         if self.network != network:
             self._begin_network(kept["counters"])
+        self._put_constants()
         self._put_schedules()
         self._replace_runners(before, programs, network)
 
@@ -250,11 +252,27 @@ class Trainer:
                 "adam_v": np.zeros(size, np.float32),
                 "skip": np.zeros(1, np.int32),
                 "counters": counters,
+                **{b.name: b.initial() for b in self.network.state() if b.initial is not None},
             }
         )
-        # Alignment gaps between the layers of the network before may hold anything in this one's.
+        # What the network before left there may lie in gaps of this one's, or in ranges of it that
+        # a gradient does not reach.
         with self.device.ledger.within("io"):
-            self.workspace.write("grad", np.zeros(size, np.float32))
+            for name in GRADIENTS:
+                if name in self.workspace.buffers:
+                    self.workspace.write(name, np.zeros(size, np.float32))
+
+    def _put_constants(self) -> None:
+        """What the programs' buffers begin with and keep: tables, shares, the ends of the groups."""
+        constants = {
+            b.name: b.initial
+            for program in (self.learn_program, self.collect_program)
+            for b in program.buffers
+            if b.initial is not None and not b.persistent and b.space == "device"
+        }
+        with self.device.ledger.within("io"):
+            for name, initial in constants.items():
+                self.workspace.write(name, initial())
 
     def _put_schedules(self) -> None:
         """The schedules of the config, in force from the next step on."""

@@ -2,8 +2,11 @@
 
 Row-major against column-major: a row-major [M, N] array is a column-major [N, M] one, so
 ``out = op(a) op(b)`` is asked for as ``out^T = op(b)^T op(a)^T`` with the operands swapped.
-Determinism: the heuristic may not split K (reduction schemes masked out), its answer is kept for
-the life of the device, and the workspace is ours and outlives every graph that has it baked in.
+Determinism: where the heuristic splits K, the parts go to the workspace and are added by a second
+kernel in one order (the other schemes, which add in place, are masked out); its answer is kept for
+the life of the device; the workspace is ours and outlives every graph that has it baked in.
+Without a split, a weight's gradient (a small product over thousands of rows) leaves most of a GPU
+idle: over 64 x 1024 x 2048 that took 325 us on an H200, and 19 us with it.
 """
 
 from __future__ import annotations
@@ -154,7 +157,7 @@ class CublasLt:
         preference = lt.matmul_preference_create()
         settings: list[tuple[int, type[np.unsignedinteger[Any]], int]] = [
             (wanted.MAX_WORKSPACE_BYTES, np.uint64, WORKSPACE_BYTES),
-            (wanted.REDUCTION_SCHEME_MASK, np.uint32, 0),
+            (wanted.REDUCTION_SCHEME_MASK, np.uint32, int(lt.ReductionScheme.COMPUTE_TYPE)),
         ]
         settings += [
             (operand, np.uint32, 16 if aligned else 4)
@@ -187,7 +190,7 @@ class CublasLt:
             lt.matmul_preference_destroy(preference)
         if found[0] < 1 or result["state"][0] != 0:
             raise NoAlgorithmError(
-                f"cuBLASLt has no algorithm without split K for {spec}; open the device with"
+                f"cuBLASLt has no deterministic algorithm for {spec}; open the device with"
                 " gemm='kernel'"
             )
         return result["algo"][0]

@@ -404,8 +404,7 @@ class CudaDevice(Device):
     def matmul_launches(self, spec: Matmul) -> tuple[int, int]:
         """One for our kernel; for cuBLASLt its own, one or two, and ours for a ReLU.
 
-        The second of its own would add the parts of a split K: we mask that out of the heuristic,
-        which is a request.
+        The second of its own adds the parts of a split K, where the heuristic splits it.
         """
         if not self._uses_cublaslt(spec):
             return 1, 1

@@ -50,9 +50,12 @@ def test_hindsight_needs_an_environment_with_goals(config):
         make(HostDevice(), config(hindsight__strategy="future"))
 
 
-@pytest.mark.parametrize("stages", ["1", "2,1", "all"])
+@pytest.mark.parametrize("stages", ["1", "2,1"])
 def test_hindsight_adds_no_launch(stages):
-    """Returns and gathers are of other kernels; what stands around them stays."""
+    """Returns and gathers are of other kernels; what stands around them stays.
+
+    From stage 4 on one kernel samples a batch without hindsight, and goals come between its parts.
+    """
 
     def launches(strategy):
         trainer = make(HostDevice(), bit_flip(hindsight__strategy=strategy), stages)
