@@ -376,7 +376,7 @@ def kept(trainer):
 
 @pytest.fixture(scope="module")
 def full():
-    config = short(preset="full", network__hidden=[32], learn__vaccine=False)
+    config = short(preset="full", network__hidden=[32])
     trainer = steps(fill(make(HostDevice(), config, "all")), 4)
     assert trainer.history(4)["skipped"].tolist() == [0] * 4
     return trainer
