@@ -53,6 +53,7 @@ class Learner:
         self._select = network.emit("select", rows, Pass.SELECT)
         self._target = network.emit("target", rows, Pass.TARGET)
         self._aux = network.emit("aux", shapes.batch, Pass.TARGET)
+        self._value = network.emit("value", shapes.batch, Pass.ONLINE)
         self._noised = network.emit("noised", shapes.batch, Pass.ONLINE)
         self._noised.grads = GRAD_AUX
         self._values: tuple[Values, ValueLoss] | None = None
@@ -75,7 +76,14 @@ class Learner:
     def buffers(self) -> tuple[Buffer, ...]:
         """What the ops need beside the run's state and the batch."""
         network, b = self.network, self.shapes.batch
-        passes = (self._online, self._select, self._target, self._aux, self._noised)
+        passes = (
+            self._online,
+            self._select,
+            self._target,
+            self._aux,
+            self._value,
+            self._noised,
+        )
         return merge_buffers(
             *(emit.buffers for emit in passes),
             self._extra,
@@ -259,15 +267,15 @@ class Learner:
         states = Ref(BATCH.states, 0, b * self.shapes.padded) if self._vaccine else None
         states = states or Ref(BATCH.states)
         if network.value_networks:
-            aux, nets = self._aux, network.value_networks
+            aux, own, nets = self._aux, self._value, network.value_networks
             q = network.values(aux, network.forward(aux, states, Pass.TARGET), Pass.TARGET)
-            values = nets.forward(aux, states)
+            values = nets.forward(own, states)  # by what Adam changes; they have no target
             action, weight = (
                 Ref(name, 0, b) if self._vaccine else Ref(name)
                 for name in (BATCH.actions, BATCH.weights)
             )
             loss = nets.loss(
-                aux, q, action, weight, actions=network.actions, dueling=network.dueling
+                own, q, action, weight, actions=network.actions, dueling=network.dueling
             )
             self._values = values, loss
         if network.denoise:
@@ -275,7 +283,7 @@ class Learner:
             x = decoder.noised(noised, states, self.config.seed)
             decoder.forward(noised, network.features(noised, x))
             decoder.loss(noised, states)
-        return grouped_products([*self._aux.take(), *self._noised.take()])
+        return grouped_products([*self._aux.take(), *self._value.take(), *self._noised.take()])
 
     # ---------------------------------------------------------------- gradients
 
@@ -291,9 +299,9 @@ class Learner:
         if network.value_networks:
             states = Ref(BATCH.states, 0, b * self.shapes.padded)
             network.value_networks.backward(
-                self._aux, states if self._vaccine else Ref(BATCH.states)
+                self._value, states if self._vaccine else Ref(BATCH.states)
             )
-            ops += self._aux.take()
+            ops += self._value.take()
         if network.denoise:
             noised = self._noised
             x = noised.buffer("denoise_noised", (b, self.shapes.padded))
@@ -395,8 +403,8 @@ class Learner:
             return ()
         values, loss = self._values
         rule = Modulation(aux.modulate_k, aux.modulate_eps, aux.modulate_low, aux.modulate_high)
-        rule.emit(self._aux, Ref("td"), loss.q, values)
-        return self._aux.take()
+        rule.emit(self._value, Ref("td"), loss.q, values)
+        return self._value.take()
 
 
 def adam_groups(shapes: Shapes) -> tuple[Buffer, ...]:

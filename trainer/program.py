@@ -148,7 +148,7 @@ class DqnPrograms:
 
     def _sample_from_host_thresholds(self) -> Fragment:
         before, after, buffers = self.replay.host_thresholds()
-        total = Ref("thresholds", self.shapes.batch, 1)
+        total = Ref("thresholds", self.shapes.draws, 1)
         ops, scratch = self.replay.sample_through_copies(total)
         return Fragment(
             (*before, self.replay.descend(), *ops, *after),
@@ -156,7 +156,7 @@ class DqnPrograms:
         )
 
     def _thresholds(self) -> Buffer:
-        return Buffer("thresholds", (self.shapes.batch,), "f64")
+        return Buffer("thresholds", (self.shapes.draws,), "f64")
 
     def _sample_with_philox(self) -> Fragment:
         ops, scratch = self.replay.sample_through_copies(self.replay.total)

@@ -85,7 +85,7 @@ def ring_buffers(shapes: Shapes, space: Space) -> tuple[Buffer, ...]:
 
 def batch_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
     """The batch that the learner reads."""
-    b, sp = shapes.batch, shapes.padded
+    b, sp = shapes.draws, shapes.padded
     return (
         Buffer(BATCH.states, (b, sp), "f32"),
         Buffer(BATCH.actions, (b,), "i32"),
@@ -98,7 +98,7 @@ def batch_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
 
 def draw_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
     """Indices of the batch, of the rows that its returns end at, and of those that give goals."""
-    b = shapes.batch
+    b = shapes.draws
     return (
         Buffer(BATCH.indices, (b,), "i32"),
         Buffer(BATCH.generations, (b,), "u32"),
@@ -132,9 +132,9 @@ class DeviceReplay:
                 "total": self._root,
                 "counters": Ref("counters"),
                 "thresholds": Ref("thresholds"),
-                "n": self.shapes.batch,
+                "n": self.shapes.draws,
                 "seed": self.shapes.config.seed,
-                "stratified": int(self.shapes.config.replay.stratified),
+                "strata": self.shapes.strata,
             },
         )
 
@@ -146,7 +146,7 @@ class DeviceReplay:
         """
         from onegraph.kernels.replay.philox_thresholds import philox_thresholds
 
-        shapes, b = self.shapes, self.shapes.batch
+        shapes, b = self.shapes, self.shapes.draws
 
         def compute(arrays: HostArrays) -> None:
             philox_thresholds(
@@ -155,7 +155,7 @@ class DeviceReplay:
                 thresholds=arrays["h_thresholds"][:b],
                 n=b,
                 seed=shapes.config.seed,
-                stratified=int(shapes.config.replay.stratified),
+                strata=shapes.strata,
             )
             arrays["h_thresholds"][b] = arrays["h_total"][0]
 
@@ -183,7 +183,7 @@ class DeviceReplay:
                 "generation": Ref("replay_generation"),
                 "index": Ref(BATCH.indices),
                 "sampled_generation": Ref(BATCH.generations),
-                "n": self.shapes.batch,
+                "n": self.shapes.draws,
                 "leaf_count": self.shapes.capacity,
             },
         )
@@ -199,7 +199,7 @@ class DeviceReplay:
             "last": Ref("last_index"),
             "ret": Ref(returns),
             "discount": Ref(discounts),
-            "n": self.shapes.batch,
+            "n": self.shapes.draws,
             "lanes": self.shapes.lanes,
             "slots": self.shapes.slots,
             "n_step": config.replay.n_step,
@@ -229,7 +229,7 @@ class DeviceReplay:
             "src": Ref(source),
             "index": Ref(index),
             "dst": Ref(target),
-            "n": self.shapes.batch,
+            "n": self.shapes.draws,
             "width": self.shapes.width,
             "src_stride": self.shapes.padded,
             "dst_stride": stride,
@@ -254,7 +254,7 @@ class DeviceReplay:
                 "src": Ref("replay_action"),
                 "index": Ref(BATCH.indices),
                 "dst": Ref(target),
-                "n": self.shapes.batch,
+                "n": self.shapes.draws,
                 "rows": self.shapes.capacity,
             },
         )
@@ -262,11 +262,11 @@ class DeviceReplay:
     @property
     def weighs_at_once(self) -> bool:
         """Whether one block weighs the batch."""
-        return self.shapes.batch <= importance_weights.AT_ONCE
+        return self.shapes.draws <= importance_weights.AT_ONCE
 
     def weights(self, total: Ref, target: str) -> tuple[Op, ...]:
         """Importance weights, given where the priority total stands."""
-        b = self.shapes.batch
+        b = self.shapes.draws
         reads: dict[str, Ref | int | float] = {
             "leaves": Ref("replay_leaves"),
             "total": total,
@@ -286,7 +286,7 @@ class DeviceReplay:
 
     def weight_buffers(self) -> tuple[Buffer, ...]:
         """What `weights` needs beside the batch."""
-        b = self.shapes.batch
+        b = self.shapes.draws
         if self.weighs_at_once:
             return ()
         return (
@@ -296,7 +296,7 @@ class DeviceReplay:
 
     def sample_through_copies(self, total: Ref) -> tuple[tuple[Op, ...], tuple[Buffer, ...]]:
         """Gather into sample buffers, copy those to the trainer's, pad: stages 1 and 2."""
-        b, s = self.shapes.batch, self.shapes.width
+        b, s = self.shapes.draws, self.shapes.width
         ops: list[Op] = [
             self.assemble("sample_r_t", "sample_discount_t"),
             self.gather_rows("replay_state", BATCH.indices, "sample_s_tm1", s),
@@ -352,7 +352,7 @@ class DeviceReplay:
             "discount": Ref(BATCH.discounts),
             "weights": Ref(BATCH.weights),
             "ticket": Ref("sample_ticket"),
-            "n": shapes.batch,
+            "n": shapes.draws,
             "leaf_count": shapes.capacity,
             "width": shapes.width,
             "padded": shapes.padded,
@@ -361,7 +361,7 @@ class DeviceReplay:
             "n_step": config.replay.n_step,
             "gamma": config.learn.gamma,
             "seed": config.seed,
-            "stratified": int(config.replay.stratified),
+            "strata": shapes.strata,
             "weigh": int(self.weighs_at_once),
         }
         kernel = "sample_batch"
@@ -390,7 +390,7 @@ class DeviceReplay:
             self.gather_actions(BATCH.actions),
             *self.weights(self._root, BATCH.weights),
         )
-        return ops, (Buffer("thresholds", (self.shapes.batch,), "f64"), *self.weight_buffers())
+        return ops, (Buffer("thresholds", (self.shapes.draws,), "f64"), *self.weight_buffers())
 
     @property
     def total(self) -> Ref:
@@ -511,7 +511,7 @@ def ticket(name: str) -> Buffer:
 
 def raw_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
     """Unpadded states of the batch, as an upload or a copy leaves them."""
-    b, s = shapes.batch, shapes.width
+    b, s = shapes.draws, shapes.width
     return Buffer("raw_s_tm1", (b, s), "f32"), Buffer("raw_s_t", (b, s), "f32")
 
 
@@ -522,7 +522,7 @@ def pad_rows(shapes: Shapes, name: str) -> Op:
         {
             "src": Ref(f"raw_{name}"),
             "dst": Ref(name),
-            "n": shapes.batch,
+            "n": shapes.draws,
             "width": shapes.width,
             "padded": shapes.padded,
         },

@@ -31,6 +31,11 @@ class Shapes:
         return self.batch * (2 if self.config.learn.vaccine else 1)
 
     @property
+    def strata(self) -> int:
+        """Parts of the priority mass that a batch has a row of each from; 0: it is drawn freely."""
+        return self.batch if self.config.replay.stratified else 0
+
+    @property
     def lanes(self) -> int:
         return self.config.env.lanes
 

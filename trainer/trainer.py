@@ -34,6 +34,9 @@ Say = Callable[[str], None]
 #: Host mirrors that the stages before `gpu-counters` keep of device state.
 MIRRORS = {"counters": "h_counters", "schedule": "h_schedule", "skip": "h_skip"}
 
+#: What a learning step changes, unless it is skipped; a NaN in it never goes away by itself.
+LEARNED = ("theta", "theta_target", "adam_m", "adam_v")
+
 #: Where the schedules' constants are, whichever of them the stages use.
 SCHEDULE_PARAMS = ("schedule_params", "h_params")
 
@@ -50,6 +53,7 @@ class Progress:
         collects: vector steps so far.
         learns: learning steps so far.
         epoch: epochs finished.
+        invalid_rows: rows inserted by the end of the last epoch that were not finite.
         best_score: the best validation score so far; ``None`` before the first.
         epochs_without_gain: epochs since that one.
     """
@@ -57,6 +61,7 @@ class Progress:
     collects: int = 0
     learns: int = 0
     epoch: int = 0
+    invalid_rows: int = 0
     best_score: float | None = None
     epochs_without_gain: int = 0
 
@@ -351,6 +356,12 @@ class Trainer:
         """The batch indices of the last learning step."""
         with self.device.ledger.within("epoch"):
             return self.workspace.read("index")
+
+    @cold_path("reads arrays that should be finite, when steps are being skipped")
+    def nonfinite(self, names: tuple[str, ...] = LEARNED) -> list[str]:
+        """Which of the named buffers hold a NaN or an infinity."""
+        with self.device.ledger.within("io"):
+            return [n for n in names if not np.isfinite(self.workspace.read(n)).all()]
 
     @cold_path("in the epoch scope, when no step runs")
     def wait(self) -> None:

@@ -122,7 +122,11 @@ class CublasLt:
         plan.bias = bias
 
     def _plan(self, spec: Matmul, bias: int, *, aligned: bool) -> Plan:
-        desc = lt.matmul_desc_create(int(cublas.ComputeType.COMPUTE_32F), _F32)
+        compute = {
+            "float32": cublas.ComputeType.COMPUTE_32F,
+            "tf32": cublas.ComputeType.COMPUTE_32F_FAST_TF32,
+        }
+        desc = lt.matmul_desc_create(int(compute[spec.precision]), _F32)
         operation = (cublas.Operation.N, cublas.Operation.T)
         attribute = lt.MatmulDescAttribute
         self._describe(desc, attribute.TRANSA, operation[spec.trans_b])

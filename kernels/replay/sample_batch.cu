@@ -2,6 +2,7 @@
 #include "common/last_block.cuh"
 #include "common/layout.cuh"
 #include "common/philox.cuh"
+#include "replay/threshold.cuh"
 #include "replay/tree.cuh"
 #include "replay/weights.cuh"
 
@@ -74,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(256) sample_batch(
     float* __restrict__ next_state, int* __restrict__ action, float* __restrict__ ret,
     float* __restrict__ discount, float* weights, unsigned int* ticket, int n,
     long long leaf_count, int width, int padded, int lanes, int slots, int n_step, double gamma,
-    unsigned long long seed, int stratified, int weigh) {
+    unsigned long long seed, int strata, int weigh) {
     const int lane = threadIdx.x & 31;
     const unsigned int leaf_total = (unsigned int)leaf_count;
     const int depth = tree_depth(leaf_total);
@@ -89,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(256) sample_batch(
     for (long long i = blockIdx.x * (long long)(blockDim.x >> 5) + (threadIdx.x >> 5); i < n;
          i += warps) {
         const double u = philox_uniform(seed, (unsigned int)i, step, T_SAMPLE).u[0];
-        const double threshold = stratified ? ((double)i + u) * total / (double)n : u * total;
+        const double threshold = threshold_of((unsigned int)i, u, total, strata);
         const unsigned int row =
             warp_descend(leaves, nodes, leaf_total, depth, root, threshold);
         // Asked for before the return is gone through, and written after it.

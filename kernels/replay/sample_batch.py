@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     n_step="i32",
     gamma="f64",
     seed="u64",
-    stratified="i32",
+    strata="i32",
     weigh="i32",
 )
 def sample_batch(
@@ -92,7 +92,7 @@ def sample_batch(
     n_step: int,
     gamma: float,
     seed: int,
-    stratified: int,
+    strata: int,
     weigh: int,
 ) -> None:
     """The ring's columns [N, Sp] and [N] to `state`, `next_state` [n, Sp] and the rest [n].
@@ -102,7 +102,7 @@ def sample_batch(
     thresholds = np.empty(n)
     last = np.empty(n, np.int32)
     root = nodes[node_count(leaf_count) - 1 :]
-    philox_thresholds(root, counters, thresholds, n, seed, stratified)
+    philox_thresholds(root, counters, thresholds, n, seed, strata)
     tree_descend(leaves, nodes, thresholds, generation, index, sampled_generation, n, leaf_count)
     nstep_assemble(
         index,

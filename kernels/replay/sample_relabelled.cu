@@ -1,6 +1,7 @@
 // A batch under its goals, from the draw to the learner's arrays; see sample_relabelled.py.
 #include "common/last_block.cuh"
 #include "replay/hindsight.cuh"
+#include "replay/threshold.cuh"
 #include "replay/tree.cuh"
 #include "replay/weights.cuh"
 
@@ -29,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(256) sample_relabelled(
     float* __restrict__ state, float* __restrict__ next_state, int* __restrict__ action,
     float* __restrict__ ret, float* __restrict__ discount, float* weights, unsigned int* ticket,
     int n, long long leaf_count, int width, int padded, int lanes, int slots, int n_step,
-    double gamma, unsigned long long seed, int stratified, int weigh, int achieved, int goal,
+    double gamma, unsigned long long seed, int strata, int weigh, int achieved, int goal,
     int goal_width, int strategy, double share) {
     const int lane = threadIdx.x & 31;
     const unsigned int leaf_total = (unsigned int)leaf_count;
@@ -43,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(256) sample_relabelled(
     // Any position's draw can be made again, so that no warp waits for another's.
     const auto drawn_at = [=](long long other) {
         const double u = philox_uniform(seed, (unsigned int)other, step, T_SAMPLE).u[0];
-        const double threshold = stratified ? ((double)other + u) * total / (double)n : u * total;
+        const double threshold = threshold_of((unsigned int)other, u, total, strata);
         return warp_descend(leaves, nodes, leaf_total, depth, root, threshold);
     };
     const long long warps = (long long)gridDim.x * (blockDim.x >> 5);

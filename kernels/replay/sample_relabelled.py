@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     n_step="i32",
     gamma="f64",
     seed="u64",
-    stratified="i32",
+    strata="i32",
     weigh="i32",
     achieved="i32",
     goal="i32",
@@ -98,7 +98,7 @@ def sample_relabelled(
     n_step: int,
     gamma: float,
     seed: int,
-    stratified: int,
+    strata: int,
     weigh: int,
     achieved: int,
     goal: int,
@@ -113,7 +113,7 @@ def sample_relabelled(
     thresholds = np.empty(n)
     last, donor = np.empty(n, np.int32), np.empty(n, np.int32)
     root = nodes[node_count(leaf_count) - 1 :]
-    philox_thresholds(root, counters, thresholds, n, seed, stratified)
+    philox_thresholds(root, counters, thresholds, n, seed, strata)
     tree_descend(leaves, nodes, thresholds, generation, index, sampled_generation, n, leaf_count)
     hindsight_assemble(
         index,

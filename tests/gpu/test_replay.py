@@ -98,8 +98,8 @@ def cap(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.mark.parametrize("n", [0, 1, 255, 256, 1000, 65_537])
-@pytest.mark.parametrize("stratified", [0, 1])
-def test_philox_thresholds(cuda, rng, cap, n, stratified) -> None:
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_philox_thresholds(cuda, rng, cap, n, batches) -> None:
     for total, step in ((12_345.678, 3), (0.0, 2**32 + 1), (np.nan, 0), (np.inf, 7)):
         args = {
             "total": np.array([total]),
@@ -107,7 +107,7 @@ def test_philox_thresholds(cuda, rng, cap, n, stratified) -> None:
             "thresholds": poison(n + 3, "f64"),
             "n": n,
             "seed": 0xFEDCBA9876543210,
-            "stratified": stratified,
+            "strata": n // batches if batches else 0,
         }
         assert_pair(cuda, "philox_thresholds", args, cap)
 
@@ -285,7 +285,7 @@ def sampling(rng, capacity, lanes, n, n_step, weigh, width=5, padded=8) -> Args:
         "n_step": n_step,
         "gamma": 0.997,
         "seed": 0xFEDCBA9876543210,
-        "stratified": n % 2,
+        "strata": n % 2 * n,
         "weigh": weigh,
     }
 

@@ -77,7 +77,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "gather_relabelled": lambda d: hindsight.test_gather_relabelled(d, 257, 30, 32, 30, 0, 15, 15),
     "gather_rows": lambda d: replay.test_gather_rows(d, _rng(), 1, 257, 5, 8, 8),
     "gemm": _gemm,
-    "gemm_group": lambda d: matmul.group_against_separate(d, 4, 3),
+    "gemm_group": lambda d: matmul.test_a_group_of_any_tiles_on_any_grid(d, 16, 3),
     "grad_norm": lambda d: learner.test_grad_norm(d, 5003, 3, None),
     "grad_norm_partial": lambda d: learner.test_grad_norm_partial(d, 5003, 3),
     "hindsight_assemble": lambda d: [

@@ -143,7 +143,7 @@ class KernelReplay:
             thresholds=thresholds,
             n=n,
             seed=self.spec.seed,
-            stratified=int(self.spec.stratified),
+            strata=n * int(self.spec.stratified),
         )
         result = self._descend(thresholds, n)
         self.device.free(thresholds)

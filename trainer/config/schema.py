@@ -533,6 +533,13 @@ class LoopConfig(Section):
         le=65_536,
         description="K, the learn steps of an epoch whose phases are timed; 0: none",
     )
+    nonfinite_limit: int = Field(
+        100,
+        ge=0,
+        lt=2**31,
+        description="stop when so many learn steps in a row were skipped for a gradient that was "
+        "NaN or infinite; 0: never",
+    )
     checkpoint_every: int = Field(
         1, ge=0, lt=2**31, description="epochs between two checkpoints; 0: only at the end"
     )

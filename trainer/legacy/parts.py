@@ -47,6 +47,7 @@ class LegacyReplay:
             padded=shapes.padded,
             seed=config.seed,
             stratified=config.replay.stratified,
+            batches=shapes.draws // shapes.batch,
             n_step=config.replay.n_step,
             gamma=config.learn.gamma,
             alpha=config.replay.alpha,
@@ -93,7 +94,7 @@ class LegacyParts:
     def sample(self) -> Fragment:
         """Draw and build the batch on the host, upload it into scratch, pad it with a kernel."""
         shapes = self.shapes
-        b, s = shapes.batch, shapes.width
+        b, s = shapes.draws, shapes.width
         uploads = {
             "raw_s_tm1": "h_s_tm1",
             "raw_s_t": "h_s_t",
@@ -142,7 +143,8 @@ class LegacyParts:
 
         def update(arrays: HostArrays) -> None:
             replay = self.replay.over(arrays)
-            replay.update(arrays[BATCH.indices], arrays[BATCH.generations], arrays["h_td"])
+            n = arrays["h_td"].size  # a vaccine batch has no part in it
+            replay.update(arrays[BATCH.indices][:n], arrays[BATCH.generations][:n], arrays["h_td"])
 
         return Fragment(
             (

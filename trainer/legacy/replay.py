@@ -49,6 +49,7 @@ class ReplaySpec:
         n_step: rows of an n-step return, at least 1.
         gamma: discount of one step.
         alpha, eps: priority = (|TD error| + eps)^alpha.
+        batches: batches in a draw, each with its own strata.
         hindsight: how sampled rows are given other goals; ``None`` if they keep their own.
     """
 
@@ -61,6 +62,7 @@ class ReplaySpec:
     gamma: float = 0.99
     alpha: float = 0.6
     eps: float = 1e-6
+    batches: int = 1
     hindsight: Relabelling | None = None
 
     @property
@@ -246,7 +248,7 @@ class PrioritizedHostReplay:
             thresholds=thresholds,
             n=n,
             seed=self.spec.seed,
-            stratified=int(self.spec.stratified),
+            strata=n // self.spec.batches if self.spec.stratified else 0,
         )
         indices = self.locate(thresholds)
         return indices, self.generation[indices]
