@@ -263,7 +263,7 @@ class Trainer:
                     self.workspace.write(name, np.zeros(size, np.float32))
 
     def _put_constants(self) -> None:
-        """What the programs' buffers begin with and keep: tables, shares, the ends of the groups."""
+        """What the programs' buffers begin with and keep: tables, shares, ends of groups."""
         constants = {
             b.name: b.initial
             for program in (self.learn_program, self.collect_program)

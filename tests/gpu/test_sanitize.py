@@ -135,6 +135,10 @@ CASES: dict[str, Callable[[Device], None]] = {
     "tree_descend": lambda d: replay.test_tree_descend(d, _rng(), 1, 1025, 33, 0.5),
     "update_priorities": lambda d: replay.test_update_priorities(d, _rng(), 1025, 1025, 0.6, 1e-6),
     "vaccine_partial": lambda d: optim.test_vaccine_partial(d, 1001, 3),
+    "sample_relabelled": lambda d: [
+        hindsight.test_sample_relabelled(d, strategy, 5, 33, 50, 0.5, 700, 40, 1)
+        for strategy in hindsight.Strategy
+    ],
     "write_priorities": lambda d: replay.test_priorities_in_several_launches(
         d, _rng(), 4096, 1025, 257, 0.6, 1e-6
     ),
