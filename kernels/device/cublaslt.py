@@ -2,11 +2,10 @@
 
 Row-major against column-major: a row-major [M, N] array is a column-major [N, M] one, so
 ``out = op(a) op(b)`` is asked for as ``out^T = op(b)^T op(a)^T`` with the operands swapped.
-Determinism: where the heuristic splits K, the parts go to the workspace and are added by a second
-kernel in one order (the other schemes, which add in place, are masked out); its answer is kept for
-the life of the device; the workspace is ours and outlives every graph that has it baked in.
-Without a split, a weight's gradient (a small product over thousands of rows) leaves most of a GPU
-idle: over 64 x 1024 x 2048 that took 325 us on an H200, and 19 us with it.
+Determinism: the heuristic's answer is kept for the life of the device, and the workspace is ours
+and outlives every graph that has it baked in. It may split K only where `splits` says so; the parts
+then go to the workspace and are added by a second kernel in one order (the schemes that add in
+place are masked out).
 """
 
 from __future__ import annotations
@@ -29,7 +28,19 @@ CublasLtError: type[Exception] = lt.cuBLASLtError
 #: NVIDIA's recommendation for Hopper; more than older GPUs need.
 WORKSPACE_BYTES = 32 << 20
 
+#: Rows from which a weight's gradient may be added up in parts.
+SPLIT_FROM = 1024
+
 _F32 = int(CudaDataType.CUDA_R_32F)
+
+
+def splits(spec: Matmul) -> bool:
+    """Whether K may be split: a weight's gradient, a small product over the rows of a large batch.
+
+    In one piece it leaves most of a GPU idle: 64 x 1024 over 2048 rows took 325 us on an H200, and
+    19 us in parts.
+    """
+    return spec.trans_a and spec.k >= SPLIT_FROM
 
 
 class NoAlgorithmError(RuntimeError):
@@ -157,7 +168,11 @@ class CublasLt:
         preference = lt.matmul_preference_create()
         settings: list[tuple[int, type[np.unsignedinteger[Any]], int]] = [
             (wanted.MAX_WORKSPACE_BYTES, np.uint64, WORKSPACE_BYTES),
-            (wanted.REDUCTION_SCHEME_MASK, np.uint32, int(lt.ReductionScheme.COMPUTE_TYPE)),
+            (
+                wanted.REDUCTION_SCHEME_MASK,
+                np.uint32,
+                int(lt.ReductionScheme.COMPUTE_TYPE) if splits(spec) else 0,
+            ),
         ]
         settings += [
             (operand, np.uint32, 16 if aligned else 4)
