@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.device.base import Epilogue, Matmul, Module
+from onegraph.kernels.device.base import Epilogue, Matmul, Module, Precision
 from onegraph.kernels.learner.gemm_group import MEMBERS
 
 Space = Literal["device", "pinned", "host"]
@@ -178,11 +178,14 @@ class MatmulOp(Op):
     trans_b: bool = False
     epilogue: Epilogue = "none"
     module: Module = "shared"
+    precision: Precision = "float32"
 
     @property
     def spec(self) -> Matmul:
         """The shape that a device multiplies."""
-        return Matmul(self.m, self.n, self.k, self.trans_a, self.trans_b, self.epilogue)
+        return Matmul(
+            self.m, self.n, self.k, self.trans_a, self.trans_b, self.epilogue, self.precision
+        )
 
     def reads(self) -> frozenset[str]:
         extra = None if self.epilogue == "bias_grad" else self.extra
@@ -212,6 +215,7 @@ class MatmulOp(Op):
             f"{r}{'ᵀ' if t else ''}" for r, t in ((self.a, self.trans_a), (self.b, self.trans_b))
         )
         end = "" if self.epilogue == "none" else f" {self.epilogue}({self.extra})"
+        end += "" if self.precision == "float32" else f" in {self.precision}"
         suffix = "" if self.module == "shared" else f" @{self.module}"
         yield f"matmul {self.out}[{self.m}x{self.n}] = {a} · {b} over {self.k}{end}{suffix}"
 

@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from onegraph.kernels.device import Device, HostDevice
 from onegraph.stages import Buffer, Phase, Runner, StepProgram, Workspace
 from onegraph.stages.program import Op, merge_buffers
+from onegraph.trainer.blocks.emit import Emit
+
+CODES = {"float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64"}
 
 
 def run_ops(
@@ -33,3 +36,16 @@ def run_ops(
     for _ in range(steps):
         runner.step()
     return {name: space.read(name) for name in space.buffers}
+
+
+def run_pass(
+    emit: Emit, given: Mapping[str, NDArray[Any]], *, device: Device | None = None
+) -> dict[str, NDArray[Any]]:
+    """`run_ops` on what `emit` has gathered.
+
+    `given` holds every buffer that its ops read and none writes before. Gradients are poisoned,
+    unless given, so that a tensor without one shows.
+    """
+    values = {emit.grads: np.full(emit.layout.size, np.nan, np.float32), **given}
+    others = (Buffer(name, x.shape, CODES[x.dtype.name]) for name, x in values.items())
+    return run_ops(emit.ops, (*emit.buffers, *others), values, device=device)

@@ -32,7 +32,7 @@ from onegraph.trainer.shapes import Shapes
 NORM_PARTS = 64
 
 #: Gradients of the whole, of the denoising loss, and of the vaccine batch: laid out alike.
-GRAD, GRAD_AUX, GRAD_VACCINE = "grad", "grad_aux", "grad_vaccine"
+GRADIENTS = GRAD, GRAD_AUX, GRAD_VACCINE = "grad", "grad_aux", "grad_vaccine"
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class Learner:
         self._select = network.emit("select", rows, Pass.SELECT)
         self._target = network.emit("target", rows, Pass.TARGET)
         self._aux = network.emit("aux", shapes.batch, Pass.TARGET)
-        # The value networks are learned, on what the target network says: a pass of their own.
-        self._state_values = network.emit("", shapes.batch, Pass.ONLINE)
+        self._value = network.emit("value", shapes.batch, Pass.ONLINE)
         self._noised = network.emit("noised", shapes.batch, Pass.ONLINE)
         self._noised.grads, self._noised.penalised = GRAD_AUX, False
         self._values: tuple[Values, ValueLoss] | None = None
@@ -82,7 +81,7 @@ class Learner:
             self._select,
             self._target,
             self._aux,
-            self._state_values,
+            self._value,
             self._noised,
         )
         return merge_buffers(
@@ -268,9 +267,9 @@ class Learner:
         states = Ref(BATCH.states, 0, b * self.shapes.padded) if self._vaccine else None
         states = states or Ref(BATCH.states)
         if network.value_networks:
-            aux, own, nets = self._aux, self._state_values, network.value_networks
+            aux, own, nets = self._aux, self._value, network.value_networks
             q = network.values(aux, network.forward(aux, states, Pass.TARGET), Pass.TARGET)
-            values = nets.forward(own, states)
+            values = nets.forward(own, states)  # by what Adam changes; they have no target
             action, weight = (
                 Ref(name, 0, b) if self._vaccine else Ref(name)
                 for name in (BATCH.actions, BATCH.weights)
@@ -284,8 +283,7 @@ class Learner:
             x = decoder.noised(noised, states, self.config.seed)
             decoder.forward(noised, network.features(noised, x))
             decoder.loss(noised, states)
-        passes = (self._aux, self._state_values, self._noised)
-        return grouped_products([op for emit in passes for op in emit.take()])
+        return grouped_products([*self._aux.take(), *self._value.take(), *self._noised.take()])
 
     # ---------------------------------------------------------------- gradients
 
@@ -301,9 +299,9 @@ class Learner:
         if network.value_networks:
             states = Ref(BATCH.states, 0, b * self.shapes.padded)
             network.value_networks.backward(
-                self._state_values, states if self._vaccine else Ref(BATCH.states)
+                self._value, states if self._vaccine else Ref(BATCH.states)
             )
-            ops += self._state_values.take()
+            ops += self._value.take()
         if network.denoise:
             noised = self._noised
             x = noised.buffer("denoise_noised", (b, self.shapes.padded))
@@ -405,8 +403,8 @@ class Learner:
             return ()
         values, loss = self._values
         rule = Modulation(aux.modulate_k, aux.modulate_eps, aux.modulate_low, aux.modulate_high)
-        rule.emit(self._state_values, Ref("td"), loss.q, values)
-        return self._state_values.take()
+        rule.emit(self._value, Ref("td"), loss.q, values)
+        return self._value.take()
 
 
 def adam_groups(shapes: Shapes) -> tuple[Buffer, ...]:

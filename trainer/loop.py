@@ -8,23 +8,25 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from onegraph.guards.markers import cold_path, hot_path
+from onegraph.kernels.learner.publish import PublishedRecord, RecordField
 from onegraph.stages.phase_report import PhaseReport, phase_report
 from onegraph.stages.registry import format_set
-from onegraph.trainer.checkpoint import save_checkpoint
+from onegraph.trainer.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from onegraph.trainer.config import config_to_toml
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.market import Metrics
 from onegraph.trainer.progress import ProgressDisplay
-from onegraph.trainer.trainer import Trainer
+from onegraph.trainer.replay import BATCH
+from onegraph.trainer.trainer import LEARNED, Trainer, TrainerError
 
-#: How often the display looks at the published record.
+#: How often the display, and the check for skipped steps, look at the published record.
 DISPLAY_EVERY = 64
 
 
@@ -36,6 +38,19 @@ class InterruptedRunError(Exception):
         self.checkpoint = checkpoint
 
 
+class NonFiniteError(TrainerError):
+    """Too many learning steps in a row were skipped: their gradients were NaN or infinite.
+
+    Attributes:
+        step: the learning step at which the run stopped.
+        checkpoint: the last good state; ``None`` if there is none.
+    """
+
+    def __init__(self, message: str, step: int, checkpoint: Path | None) -> None:
+        super().__init__(message)
+        self.step, self.checkpoint = step, checkpoint
+
+
 @dataclass
 class EpochSummary:
     """An epoch in numbers; a line of ``metrics.jsonl``.
@@ -44,6 +59,10 @@ class EpochSummary:
         step_ms: wall milliseconds of the epoch's last learning step, from an idle device until it
             is idle again.
         seconds: wall seconds of the epoch, collecting and evaluation included.
+        skipped, nonfinite_td, invalid_rows: since the run began: steps skipped for a gradient that
+            was not finite, TD errors that were not, rows inserted that were not.
+        epoch_skipped, epoch_invalid_rows: in this epoch.
+        skipped_in_a_row: steps of the longest run of skipped ones that reaches into this epoch.
         stages, device: under which its times were taken; a resumed run may change them.
     """
 
@@ -67,6 +86,9 @@ class EpochSummary:
     extra: dict[str, float] = field(default_factory=dict)
     stages: str = ""
     device: str = ""
+    epoch_skipped: int = 0
+    epoch_invalid_rows: int = 0
+    skipped_in_a_row: int = 0
 
     def as_json(self) -> str:
         """One line; a figure that is not finite is ``null``, which JSON has."""
@@ -84,8 +106,10 @@ class EpochSummary:
         ]
         if self.score is not None:
             parts.append(f"score {self.score:.4g}")
-        if self.skipped:
-            parts.append(f"{self.skipped} skipped")
+        if self.epoch_skipped:
+            parts.append(f"{self.epoch_skipped} steps skipped, {self.skipped_in_a_row} in a row")
+        if self.epoch_invalid_rows:
+            parts.append(f"{self.epoch_invalid_rows} rows invalid")
         return " · ".join(parts)
 
 
@@ -118,6 +142,7 @@ class Loop:
         self.config = trainer.config
         self.epochs: list[EpochSummary] = []
         self.display: ProgressDisplay | None = None
+        self._begun = trainer.progress.learns
         self._validation: WindowEvaluator | None = None
         if trainer.market is not None:
             self._validation = WindowEvaluator(
@@ -145,7 +170,16 @@ class Loop:
 
     @cold_path("writes a checkpoint")
     def _save(self, path: Path) -> None:
+        if path.exists() and (broken := self.trainer.nonfinite()):
+            self._say(f"{path} stays as it is: {_named(broken)} now")
+            return
         save_checkpoint(path, self.trainer)
+
+    def _say(self, line: str) -> None:
+        if self.display is not None:
+            self.display.say(line)
+        else:
+            self.trainer.say(line)
 
     def _write_config(self) -> None:
         self.run_dir.mkdir(parents=True, exist_ok=True)
@@ -158,8 +192,10 @@ class Loop:
 
         Raises:
             InterruptedRunError: after saving, when `stop` said so.
+            NonFiniteError: after saving, when `loop.nonfinite_limit` steps in a row were skipped.
         """
         self._write_config()
+        self._begun = self.trainer.progress.learns
         total = self.config.loop.total_env_steps
         with ProgressDisplay(total, f"stages {format_set(self.trainer.stages)}") as display:
             self.display = display
@@ -203,7 +239,9 @@ class Loop:
                     trainer.learn(timed=self._is_timed(step % loop.epoch_steps))
             if trainer.progress.learns % DISPLAY_EVERY == 0:
                 record = trainer.latest(after=stamp)
-                stamp = record.step if record is not None else stamp
+                if record is not None:
+                    stamp = record.step
+                    self._check_finite(record)
                 self._show(f"epoch {trainer.progress.epoch}, learn step {stamp:,}")
         if trainer.progress.learns > first:
             wall_ms = (time.perf_counter() - learning_since) / (trainer.progress.learns - first)
@@ -228,6 +266,67 @@ class Loop:
             self._save(self.last_checkpoint)
             raise InterruptedRunError(self.last_checkpoint)
 
+    def _check_finite(self, record: PublishedRecord) -> None:
+        run = int(record[RecordField.SKIPPED_IN_A_ROW])
+        if self._too_many(record.step, run):
+            self._give_up(record.step, run)
+
+    def _too_many(self, step: int, run: int) -> bool:
+        """Whether the skipped steps up to `step`, `run` in a row, reach the limit.
+
+        Those before a resumed run went on do not count: it has as many anew.
+        """
+        limit = self.config.loop.nonfinite_limit
+        return bool(limit) and min(run, step - self._begun) >= limit
+
+    @cold_path("ends the run")
+    def _give_up(self, step: int, run: int) -> NoReturn:
+        """Save the last good state, and say where it is and what is not finite."""
+        trainer, limit = self.trainer, self.config.loop.nonfinite_limit
+        trainer.wait()
+        now = trainer.latest()  # the device may be past `step`, and may have come out of it
+        last = step - run if now is None else now.step - int(now[RecordField.SKIPPED_IN_A_ROW])
+        broken = trainer.nonfinite()
+        batch = trainer.nonfinite((BATCH.states, BATCH.rewards, BATCH.next_states, BATCH.weights))
+        good: Path | None = self.last_checkpoint
+        if not broken:
+            self._save(self.last_checkpoint)
+            kept = (
+                f"skipped steps change no parameters: those of step {last:,}, the last good ones,"
+                f" are in {good}"
+            )
+        elif (good := self._last_finite_checkpoint()) is not None:
+            kept = f"the last good state is in {good}"
+        else:
+            kept = "no checkpoint has a good state"
+        if broken:
+            why = f"{_named(broken)}; go on from a good state (--resume), or start anew"
+        elif batch:
+            why = f"in the last batch {_named(batch)}: look for what wrote them to the replay"
+        else:
+            why = (
+                "parameters and batch are finite, so values or gradients overflow: lower"
+                " learn.lr.start, set learn.max_grad_norm, or scale the rewards down"
+            )
+        raise NonFiniteError(
+            f"learning step {step:,}: {run:,} steps in a row were skipped, for gradients that were"
+            f" NaN or infinite (loop.nonfinite_limit = {limit:,}); {why}; {kept}",
+            step,
+            good,
+        )
+
+    def _last_finite_checkpoint(self) -> Path | None:
+        """The newest of the run's checkpoints whose parameters, moments and target are finite."""
+        found: list[tuple[int, Path]] = []
+        for path in (self.best_checkpoint, self.last_checkpoint):
+            try:
+                saved = load_checkpoint(path)
+            except CheckpointError:
+                continue
+            if all(np.isfinite(saved.state[name]).all() for name in LEARNED):
+                found.append((saved.progress.learns, path))
+        return max(found)[1] if found else None
+
     def _show(self, note: str) -> None:
         if self.display is not None:
             self.display.update(self.trainer.env_steps, note)
@@ -237,6 +336,8 @@ class Loop:
         trainer = self.trainer
         history = trainer.history(steps)
         report = phase_report(trainer.timings(), step_ms, wall_ms)
+        runs = history["skipped_in_a_row"]
+        invalid = int(history["invalid_row"][-1])
         trainer.progress.epoch += 1
         summary = EpochSummary(
             epoch=trainer.progress.epoch,
@@ -252,11 +353,15 @@ class Loop:
             epsilon=float(history["epsilon"][-1]),
             skipped=int(history["skipped"][-1]),
             nonfinite_td=int(history["nonfinite_td"][-1]),
-            invalid_rows=int(history["invalid_row"][-1]),
+            invalid_rows=invalid,
+            epoch_skipped=int(np.count_nonzero(runs)),
+            epoch_invalid_rows=invalid - trainer.progress.invalid_rows,
+            skipped_in_a_row=int(runs.max()),
             phases=report,
             stages=format_set(trainer.stages),
             device=f"{trainer.device.kind} ({trainer.device.name})",
         )
+        trainer.progress.invalid_rows = invalid
         self._score(summary)
         summary.seconds = time.perf_counter() - started
         self.epochs.append(summary)
@@ -264,6 +369,10 @@ class Loop:
             file.write(summary.as_json() + "\n")
         if self.display is not None:
             self.display.say(summary.line())
+        at = history["stamp_end"]
+        longest = int(np.argmax(np.minimum(runs, at - self._begun)))
+        if self._too_many(int(at[longest]), int(runs[longest])):
+            self._give_up(int(at[longest]), int(runs[longest]))
         every = self.config.loop.checkpoint_every
         if every and trainer.progress.epoch % every == 0:
             self._save(self.last_checkpoint)
@@ -288,6 +397,10 @@ class Loop:
             self._save(self.best_checkpoint)
         else:
             progress.epochs_without_gain += 1
+
+
+def _named(arrays: list[str]) -> str:
+    return f"{', '.join(arrays)} {'holds' if len(arrays) == 1 else 'hold'} NaN or infinity"
 
 
 def q_table(trainer: Trainer, environment: TabularEnvironment) -> np.ndarray[Any, Any]:

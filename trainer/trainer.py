@@ -25,6 +25,7 @@ from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment, reset_program
 from onegraph.trainer.envs.build import MarketSetup, build_environment
 from onegraph.trainer.hindsight import relabelling
+from onegraph.trainer.learner import GRADIENTS
 from onegraph.trainer.network import QNetwork, padded_width
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
@@ -33,6 +34,9 @@ Say = Callable[[str], None]
 
 #: Host mirrors that the stages before `gpu-counters` keep of device state.
 MIRRORS = {"counters": "h_counters", "schedule": "h_schedule", "skip": "h_skip"}
+
+#: What a learning step changes, unless it is skipped; a NaN in it never goes away by itself.
+LEARNED = ("theta", "theta_target", "adam_m", "adam_v")
 
 #: Where the schedules' constants are, whichever of them the stages use.
 SCHEDULE_PARAMS = ("schedule_params", "h_params")
@@ -50,6 +54,7 @@ class Progress:
         collects: vector steps so far.
         learns: learning steps so far.
         epoch: epochs finished.
+        invalid_rows: rows inserted by the end of the last epoch that were not finite.
         best_score: the best validation score so far; ``None`` before the first.
         epochs_without_gain: epochs since that one.
     """
@@ -57,6 +62,7 @@ class Progress:
     collects: int = 0
     learns: int = 0
     epoch: int = 0
+    invalid_rows: int = 0
     best_score: float | None = None
     epochs_without_gain: int = 0
 
@@ -222,6 +228,7 @@ class Trainer:
             ) from error
         if self.network != network:
             self._begin_network(kept["counters"])
+        self._put_constants()
         self._put_schedules()
         self._replace_runners(before, programs, network)
 
@@ -245,11 +252,27 @@ class Trainer:
                 "adam_v": np.zeros(size, np.float32),
                 "skip": np.zeros(1, np.int32),
                 "counters": counters,
+                **{b.name: b.initial() for b in self.network.state() if b.initial is not None},
             }
         )
-        # Alignment gaps between the layers of the network before may hold anything in this one's.
+        # What the network before left there may lie in gaps of this one's, or in ranges of it that
+        # a gradient does not reach.
         with self.device.ledger.within("io"):
-            self.workspace.write("grad", np.zeros(size, np.float32))
+            for name in GRADIENTS:
+                if name in self.workspace.buffers:
+                    self.workspace.write(name, np.zeros(size, np.float32))
+
+    def _put_constants(self) -> None:
+        """What the programs' buffers begin with and keep: tables, shares, ends of groups."""
+        constants = {
+            b.name: b.initial
+            for program in (self.learn_program, self.collect_program)
+            for b in program.buffers
+            if b.initial is not None and not b.persistent and b.space == "device"
+        }
+        with self.device.ledger.within("io"):
+            for name, initial in constants.items():
+                self.workspace.write(name, initial())
 
     def _put_schedules(self) -> None:
         """The schedules of the config, in force from the next step on."""
@@ -351,6 +374,12 @@ class Trainer:
         """The batch indices of the last learning step."""
         with self.device.ledger.within("epoch"):
             return self.workspace.read("index")
+
+    @cold_path("reads arrays that should be finite, when steps are being skipped")
+    def nonfinite(self, names: tuple[str, ...] = LEARNED) -> list[str]:
+        """Which of the named buffers hold a NaN or an infinity."""
+        with self.device.ledger.within("io"):
+            return [n for n in names if not np.isfinite(self.workspace.read(n)).all()]
 
     @cold_path("in the epoch scope, when no step runs")
     def wait(self) -> None:

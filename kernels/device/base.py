@@ -26,6 +26,7 @@ from onegraph.kernels.learner import gemm_group
 
 Module = Literal["shared", "graphed", "ungraphed"]
 Epilogue = Literal["none", "bias", "bias_relu", "relu_grad", "bias_grad"]
+Precision = Literal["float32", "tf32"]
 
 #: Blocks a launch is capped at; kernels stride over what is left.
 MAX_BLOCKS = 4096
@@ -176,6 +177,9 @@ class Matmul:
     ``extra > 0``, where `extra` [M, N] is the activation that the forward pass produced.
     ``bias_grad`` leaves the product alone and writes the sums of `b`'s columns to `extra` [N]; `b`
     must not be transposed.
+
+    `precision` ``tf32`` lets a device take the factors as TF32 (10 bits behind the point) for its
+    tensor cores: cuBLASLt does so; our kernel and the host take float32 either way.
     """
 
     m: int
@@ -184,6 +188,7 @@ class Matmul:
     trans_a: bool = False
     trans_b: bool = False
     epilogue: Epilogue = "none"
+    precision: Precision = "float32"
 
     @property
     def extra_size(self) -> int:
@@ -573,6 +578,10 @@ class Device(ABC):
         A `matmul_group` is always one.
         """
         return 1, 1
+
+    def matmul_memsets(self, spec: Matmul) -> int:
+        """The most memsets that one `matmul` of this shape issues beside its kernels."""
+        return 0
 
     def _check_module(self, kernel: str, module: Module) -> None:
         """Two copies of each kernel: one for graphs, one for launches outside them.

@@ -167,9 +167,9 @@ class HostDevice(Device):
         result = self._flat(out).reshape(spec.m, spec.n)
         other = None if extra is None else self._flat(extra)
 
+        @np.errstate(all="ignore")  # a GPU does not warn of a NaN or an infinity either
         def multiply() -> None:
-            with np.errstate(all="ignore"):  # a GPU does not warn of a NaN or an infinity either
-                np.matmul(left, right, out=result)
+            np.matmul(left, right, out=result)
             if spec.epilogue in ("bias", "bias_relu"):
                 assert other is not None
                 np.add(result, other, out=result)

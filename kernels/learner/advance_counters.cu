@@ -43,5 +43,6 @@ extern "C" __global__ void advance_counters(long long* __restrict__ counters,
         counters[RNG] = k + 1;
         counters[WARM_UP] = warm + 1 < warm_steps ? warm + 1 : warm_steps;
         if (skipped) counters[SKIPPED] += 1;
+        counters[SKIPPED_IN_A_ROW] = skipped ? counters[SKIPPED_IN_A_ROW] + 1 : 0;
     }
 }

@@ -8,7 +8,8 @@ Program 0, a learning step, with k = ``counters[RNG]`` (from 0), before anything
 
 - the seven Adam counters t go up by one, **unless the previous step was skipped** (``skip[0]`` is
   still its flag: the clip factor of this step is yet to come). Its t was not used, so this step
-  uses it; ``SKIPPED`` goes up instead. The caller zeroes ``skip`` before the first step.
+  uses it; ``SKIPPED`` and ``SKIPPED_IN_A_ROW`` go up instead. The latter is 0 after a step that was
+  not skipped. The caller zeroes ``skip`` before the first step.
 - tau(k); lr(k), times min(1, (warm-up count + 1) / warm-up steps) while warming up;
 - ``1 - beta^t`` of the new t, for each group, with the float32 value of each beta (see
   `adam_step`);
@@ -163,7 +164,9 @@ def _advance_learn(
     adam: NDArray[Any] = counters[Counter.ADAM_TRUNK : ADAM_GROUPS]
     if skipped:
         counters[Counter.SKIPPED] += 1
+        counters[Counter.SKIPPED_IN_A_ROW] += 1
     else:
+        counters[Counter.SKIPPED_IN_A_ROW] = 0
         adam += 1
     schedule[_CORRECTIONS] = _bias_corrections(params, adam)
     schedule[Schedule.TAU] = _scheduled(params, ScheduleParam.TAU, k)

@@ -7,6 +7,7 @@ extern "C" __global__ void column_sum(const float* __restrict__ x, float* __rest
         long long col = tile * 32 + tx;
         float sum = 0.0f;
         if (col < cols) {
+#pragma unroll 8
             for (long long row = ty; row < rows; row += 32) sum += x[row * cols + col];
         }
         partial[ty][tx] = sum;

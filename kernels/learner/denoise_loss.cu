@@ -1,4 +1,6 @@
 // Squared error of decoded states and its gradient, a row a warp (denoise_loss.py).
+#include "learner/warp_sum.cuh"
+
 extern "C" __global__ void denoise_loss(const float* __restrict__ decoded,
                                         const float* __restrict__ clean, float* __restrict__ loss,
                                         float* __restrict__ grad, int rows, int width, int padded,
@@ -16,7 +18,7 @@ extern "C" __global__ void denoise_loss(const float* __restrict__ decoded,
             grad[i] = (float)(slope * error);
             if (real) sum += error * error;
         }
-        for (int half = 16; half; half >>= 1) sum += __shfl_down_sync(0xffffffffu, sum, half);
+        sum = warp_sum(sum);
         if (lane == 0) loss[row] = (float)((weight / features) * sum);
     }
 }

@@ -7,10 +7,9 @@ With S real features of the Sp columns, e the error decoded - clean of a feature
 
 The mean is over batch and features, without a factor 1/2 (the reconstruction error of a denoising
 autoencoder, Vincent et al. 2008, section 2.2). The squares are summed in float64, which holds each
-exactly: column t, t + 32, t + 64, … in turn for each t below 32, then those 32 sums in a binary
-tree whose halves stand 16, 8, 4, 2, 1 apart. Loss and gradient are rounded to float32 once. The
-columns of the padding get gradient 0, whatever the decoder says there. A NaN in a row reaches its
-loss and its column of the gradient; no features or no rows give no loss to speak of: 0.
+exactly, in the order of `warp_sum`. Loss and gradient are rounded to float32 once. The columns of
+the padding get gradient 0, whatever the decoder says there. A NaN in a row reaches its loss and its
+column of the gradient; without features the loss is 0.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.learner.heads import F
-
-WARP = 32
+from onegraph.kernels.learner.warp_sum import warp_sum
 
 
 def denoise_terms(
@@ -38,17 +36,8 @@ def denoise_terms(
     """
     rows, width = decoded.shape
     error = (decoded - clean).astype(np.float64)
-    padded = np.zeros((rows, -(-width // WARP) * WARP))
-    padded[:, :width] = error * error
-    lanes = np.zeros((rows, WARP))
-    for first in range(0, width, WARP):
-        lanes += padded[:, first : first + WARP]
-    half = WARP // 2
-    while half:
-        lanes = lanes[:, :half] + lanes[:, half : 2 * half]
-        half //= 2
     features = float(max(width, 1))
-    loss = (float(weight) / features) * lanes[:, 0]
+    loss = (float(weight) / features) * warp_sum(error * error)
     slope = (2.0 * float(weight)) / (float(max(rows, 1)) * features)
     return loss, slope * error
 

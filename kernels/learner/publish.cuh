@@ -26,6 +26,7 @@ __device__ inline void publish_record(const Stats& stats, const float* clip,
     values[R_NONFINITE_TD] = (double)diagnostics[D_NONFINITE_TD];
     values[R_STALE_UPDATE] = (double)diagnostics[D_STALE_UPDATE];
     values[R_INVALID_ROW] = (double)diagnostics[D_INVALID_ROW];
+    values[R_SKIPPED_IN_A_ROW] = skip[0] != 0 ? (double)(counters[SKIPPED_IN_A_ROW] + 1) : 0.0;
     values[R_STAMP_END] = (double)step;
 
     if (ring > 0 && step > 0) {

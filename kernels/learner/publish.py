@@ -1,6 +1,6 @@
 """Publish a step's numbers where the host can read them without waiting, and keep their history.
 
-``record`` (float64 [16], `RecordField`) lies in pinned host memory that the device maps. The kernel
+``record`` (float64 [17], `RecordField`) lies in pinned host memory that the device maps. The kernel
 writes the step's stamp into the first element, fences, writes the values, fences, and writes the
 stamp into the last. `read_record` reads in the opposite order: last stamp, values, first stamp.
 
@@ -16,9 +16,10 @@ nothing was published; zero the record before the first step.
 
 The schedule values are those in force after this step's `advance_counters`: the learning rate and
 tau that the step used, the **next** sampling's beta. The priority update comes after this kernel:
-its diagnostics are those up to the step before. ``SKIPPED`` includes this step. The history ring
-(device memory, [ring, 16]) gets the same 16 numbers in row (stamp - 1) mod `ring`; none with `ring`
-0.
+its diagnostics are those up to the step before. ``SKIPPED`` includes this step, and
+``SKIPPED_IN_A_ROW`` is the length of the run of skipped steps that ends with it: 0 where it was not
+skipped. The history ring (device memory, [ring, 17]) gets the same 17 numbers in row
+(stamp - 1) mod `ring`; none with `ring` 0.
 """
 
 from __future__ import annotations
@@ -52,10 +53,11 @@ class RecordField(IntEnum):
     NONFINITE_TD = 12
     STALE_UPDATE = 13
     INVALID_ROW = 14
-    STAMP_END = 15
+    SKIPPED_IN_A_ROW = 15
+    STAMP_END = 16
 
 
-RECORD = 16
+RECORD = 17
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class PublishedRecord:
 
     Attributes:
         step: the step's stamp: how many learning steps had begun, this one included.
-        values: float64 [16], indexed by `RecordField`.
+        values: float64 [17], indexed by `RecordField`.
     """
 
     step: int
@@ -75,7 +77,7 @@ class PublishedRecord:
 
 
 def read_record(host_view: NDArray[np.float64], *, after: int = 0) -> PublishedRecord | None:
-    """Read the record through its live host view (float64 [16]), without waiting.
+    """Read the record through its live host view (float64 [17]), without waiting.
 
     Args:
         host_view: the pinned array's NumPy view.
@@ -119,7 +121,7 @@ def publish(
     *,
     ring: int,
 ) -> None:
-    """Write the step's numbers to `record` [16] and to its row of `history` [ring, 16]."""
+    """Write the step's numbers to `record` [17] and to its row of `history` [ring, 17]."""
     step = int(counters[Counter.RNG])
     values = np.array(
         [
@@ -138,6 +140,7 @@ def publish(
             diagnostics[Diagnostic.NONFINITE_TD],
             diagnostics[Diagnostic.STALE_UPDATE],
             diagnostics[Diagnostic.INVALID_ROW],
+            counters[Counter.SKIPPED_IN_A_ROW] + 1 if skip[0] else 0,
             step,
         ],
         np.float64,

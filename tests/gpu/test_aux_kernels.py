@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from block_pass import run_pass
+from block_runs import run_pass
 from pair_runs import assert_same
 
 from onegraph.kernels.common.layout import COUNTERS, Counter
@@ -160,8 +160,8 @@ def test_the_value_networks_are_the_hosts(cuda, rows):
         loss = block.loss(emit, Ref("head"), Ref("action"), Ref("weight"), actions=3, dueling=True)
         block.backward(emit, Ref("s"))
         Modulation().emit(emit, Ref("td"), loss.q, values)
-        read = run_pass(emit, given, device)
-        return [read(name) for name in (values.hi.buffer, values.lo.buffer, "td", "grad")]
+        found = run_pass(emit, given, device=device)
+        return [found[name] for name in (values.hi.buffer, values.lo.buffer, "td", "grad")]
 
     for got, want in zip(results(cuda), results(HostDevice()), strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-3)
@@ -185,9 +185,9 @@ def test_the_denoising_decoder_is_the_hosts(cuda, rows):
         decoded = block.forward(emit, Ref("features"))
         loss = block.loss(emit, Ref("s"))
         grad_in = block.backward(emit, Ref("features"))
-        read = run_pass(emit, given, device)
+        found = run_pass(emit, given, device=device)
         names = [noised.buffer, decoded.buffer, loss.buffer, grad_in.buffer, "grad_aux"]
-        return [read(name) for name in names]
+        return [found[name] for name in names]
 
     for got, want in zip(results(cuda), results(HostDevice()), strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-3)

@@ -7,13 +7,15 @@ Numerical Algorithms, 2nd ed., section 3.1); the bias adds one rounding of the r
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from device_rules import UNSUPPORTED, f32, refused
 
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.device.base import Matmul, Product
-from onegraph.kernels.learner import gemm
+from onegraph.kernels.learner import gemm, gemm_group
 
 pytestmark = pytest.mark.gpu
 
@@ -126,7 +128,7 @@ def raw(device, spec, a, b, *, tile_m: int, max_blocks: int = 4096) -> np.ndarra
 
 
 @pytest.mark.parametrize("trans", [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("shape", [(17, 33, 65), (100, 256, 37), (128, 84, 120), (2, 2, 5000)])
+@pytest.mark.parametrize("shape", [(17, 33, 65), (100, 256, 37), (128, 84, 120), (2, 2, 4000)])
 def test_bits_depend_on_neither_tile_grid_nor_alignment(cuda, shape, trans):
     spec = Matmul(*shape, *trans)
     a, b, _ = operands(spec)
@@ -149,40 +151,57 @@ def test_twin_and_kernel_on_the_same_call(cuda):
             assert_within_bound(raw(device, spec, a, b, tile_m=8), spec, a, b, None)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("max_blocks", [1, 3, 4096])
-def test_a_group_gives_the_bits_of_separate_launches(cuda, count, max_blocks):
-    group_against_separate(cuda, count, max_blocks)
+#: Of different shapes, transposes and epilogues; K of one chunk and of several.
+MEMBERS = (
+    Matmul(64, 256, 256, trans_b=True, epilogue="relu_grad"),
+    Matmul(256, 256, 64, trans_a=True, epilogue="bias_grad"),
+    Matmul(17, 33, 65, epilogue="bias_relu"),
+    Matmul(3, 5, 7, trans_a=True, trans_b=True),
+)
 
 
-def group_against_separate(cuda, count, max_blocks):
-    specs = [
-        Matmul(64, 256, 256, trans_b=True, epilogue="relu_grad"),
-        Matmul(256, 256, 64, trans_a=True, epilogue="bias_grad"),
-        Matmul(17, 33, 65, epilogue="bias_relu"),
-        Matmul(3, 5, 7, trans_a=True, trans_b=True),
-    ][:count]
-    apart, at_once = [], []
+def products(device, specs) -> list[Product]:
+    """The same ones each time."""
+    made = []
     for spec in specs:
         a, b, extra = operands(spec)
-        for found in (apart, at_once):
-            found.append(
-                Product(
-                    spec,
-                    cuda.upload(a),
-                    cuda.upload(b),
-                    cuda.upload(np.full(spec.m * spec.n, np.nan, np.float32)),
-                    None if extra is None else cuda.upload(extra),
-                )
-            )
+        out = device.upload(np.full(spec.m * spec.n, np.nan, np.float32))
+        more = () if extra is None else (device.upload(extra),)
+        made.append(Product(spec, device.upload(a), device.upload(b), out, *more))
+    return made
+
+
+def assert_equal_results(one, other) -> None:
+    for mine, theirs in zip(one, other, strict=True):
+        for x, y in zip(mine.operands, theirs.operands, strict=True):
+            np.testing.assert_array_equal(x.to_host_checkpoint(), y.to_host_checkpoint())
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_group_gives_the_bits_of_separate_calls(cuda, count):
+    apart, at_once = (products(cuda, MEMBERS[:count]) for _ in range(2))
     for p in apart:
         cuda.matmul(p.spec, p.a, p.b, p.out, p.extra)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onegraph.kernels.device.cuda.MAX_BLOCKS", max_blocks)
-        cuda.matmul_group(at_once)
-    for one, other in zip(apart, at_once, strict=True):
-        for mine, theirs in zip(one.operands, other.operands, strict=True):
-            np.testing.assert_array_equal(theirs.to_host_checkpoint(), mine.to_host_checkpoint())
+    cuda.matmul_group(at_once)
+    assert_equal_results(at_once, apart)
+
+
+@pytest.mark.parametrize("tile_m", [8, 16, 32])
+@pytest.mark.parametrize("max_blocks", [1, 3, 4096])
+def test_a_group_of_any_tiles_on_any_grid(cuda, tile_m, max_blocks):
+    apart, at_once = (products(cuda, MEMBERS) for _ in range(2))
+    for p in apart:
+        cuda.matmul(p.spec, p.a, p.b, p.out, p.extra)
+    args, tiles = {}, 0
+    for i, p in enumerate(at_once):
+        epilogue = getattr(gemm, p.spec.epilogue.upper())
+        form = gemm_group.form(epilogue, tile_m, trans_a=p.spec.trans_a, trans_b=p.spec.trans_b)
+        tiles += -(-p.spec.m // tile_m) * -(-p.spec.n // gemm.TILE_N)
+        extra = p.a if p.extra is None else p.extra
+        args |= {f"a{i}": p.a, f"b{i}": p.b, f"extra{i}": extra, f"out{i}": p.out}
+        args |= {f"m{i}": p.spec.m, f"n{i}": p.spec.n, f"k{i}": p.spec.k, f"form{i}": form}
+    cuda.run("gemm_group", **args, tiles=tiles, max_blocks=max_blocks)
+    assert_equal_results(at_once, apart)
 
 
 def test_a_group_is_one_node_as_the_driver_counts(cuda):
@@ -263,6 +282,21 @@ def test_cublaslt_keeps_nan_and_infinity(cublaslt):
         cublaslt, spec, f32(1, np.inf).reshape(2, 1), f32(np.nan, -1).reshape(1, 2), f32(0, 0)
     )
     np.testing.assert_array_equal(got, [[np.nan, 0], [np.nan, 0]])
+
+
+@pytest.mark.parametrize("epilogue", ["none", "bias_relu"])
+def test_cublaslt_in_tf32(cublaslt, epilogue):
+    """Factors with 11 significant bits, rounded or cut: each errs by at most 2^-10 of itself."""
+    spec = Matmul(256, 256, 512, epilogue=epilogue, precision="tf32")
+    a, b, extra = operands(spec)
+    got = run(cublaslt, spec, a, b, extra)
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    bound = 2.1 * 2.0**-10 * (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)))
+    if extra is not None:
+        want = np.maximum(want + extra, 0)
+    assert np.all(np.abs(got - want) <= bound + 1e-5)
+    float32 = run(cublaslt, replace(spec, precision="float32"), a, b, extra)
+    assert (got != float32).any()
 
 
 def test_bias_of_each_call_is_its_own(cublaslt):

@@ -11,6 +11,7 @@ import pytest
 from device_rules import *  # noqa: F403
 
 from onegraph.kernels.device import DeviceError, DeviceUnavailableError, HostDevice, open_device
+from onegraph.kernels.device.base import Matmul
 
 
 @pytest.fixture
@@ -43,6 +44,17 @@ def test_twin_may_not_write_its_inputs():
     launch = device.prepare("relu_epilogue", {"extra": x, "out": x, "n": 2, "grad": 0})
     assert not launch.payload.keywords["extra"].flags.writeable
     assert launch.payload.keywords["out"].flags.writeable
+
+
+@pytest.mark.parametrize("epilogue", ["bias", "bias_relu", "bias_grad"])
+def test_infinities_that_cancel_are_nan_without_a_warning(epilogue):
+    device = HostDevice()
+    a, b = (device.upload(np.array(x, np.float32)) for x in ([[1, 1]], [[np.inf], [-np.inf]]))
+    extra = device.upload(np.array([-np.inf], np.float32))
+    out = device.upload(np.zeros((1, 1), np.float32))
+    device.matmul(Matmul(1, 1, 2, epilogue=epilogue), a, b, out, extra)
+    assert np.isnan(out.host)
+    assert np.isnan(extra.host) == (epilogue == "bias_grad")
 
 
 def test_open_by_name():

@@ -133,6 +133,18 @@ def test_a_step_after_a_skipped_one_uses_the_number_it_left():
     assert run.counters[Counter.SKIPPED] == 1
 
 
+def test_a_run_of_skipped_steps_is_counted_until_one_is_not():
+    run = Run(schedule_params())
+    seen = [
+        int(run.advance(skip=skip).counters[Counter.SKIPPED_IN_A_ROW])
+        for skip in (0, 1, 1, 0, 1, 1, 1, 0)
+    ]
+    assert seen == [0, 1, 2, 0, 1, 2, 3, 0]
+    assert run.counters[Counter.SKIPPED] == 5
+    run.advance(skip=1).advance(COLLECT, skip=1)
+    assert run.counters[Counter.SKIPPED_IN_A_ROW] == 1  # collecting is no learning step
+
+
 def test_warm_up_climbs_to_the_learning_rate():
     run = Run(schedule_params(warm_up=4, LEARNING_RATE=(CONSTANT, 8.0, 0, 0)))
     assert run.schedule[Schedule.LEARNING_RATE] == 2

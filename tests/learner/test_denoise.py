@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from block_pass import central_differences, run_pass
+from block_runs import run_pass
+from central_differences import numeric_gradient
 from pair_runs import run_host
 
 from onegraph.kernels.common.layout import COUNTERS, Counter, StreamTag
@@ -174,13 +175,8 @@ def test_the_squares_are_summed_over_any_width(width):
 def test_the_gradient_is_that_of_central_differences():
     rng = np.random.default_rng(1)
     decoded, clean = rng.normal(size=(2, 5, 7))
-    wanted = central_differences(
-        lambda flat: float(denoise_terms(flat.reshape(5, 7), clean, 0.3)[0].mean()),
-        decoded.reshape(-1),
-    )
-    np.testing.assert_allclose(
-        denoise_terms(decoded, clean, 0.3)[1].reshape(-1), wanted, rtol=1e-7, atol=1e-9
-    )
+    wanted = numeric_gradient(lambda: denoise_terms(decoded, clean, 0.3)[0].mean(), decoded)
+    np.testing.assert_allclose(denoise_terms(decoded, clean, 0.3)[1], wanted, rtol=1e-7, atol=1e-9)
 
 
 def test_nothing_to_decode():
@@ -210,7 +206,7 @@ def test_the_blocks_gradients_are_those_of_central_differences():
     s = np.zeros((ROWS, PADDED), np.float32)
     s[:, :S] = rng.normal(size=(ROWS, S))
     theta = layout.initial(3)
-    read = run_pass(emit, {"theta": theta, "features": features, "s": s})
+    found = run_pass(emit, {"theta": theta, "features": features, "s": s})
 
     def forward(flat, x):
         hidden = np.maximum(
@@ -226,20 +222,18 @@ def test_the_blocks_gradients_are_those_of_central_differences():
         return float(0.4 * np.square(forward(flat, x) - s)[:, :S].mean())
 
     exact, x = theta.astype(np.float64), features.astype(np.float64)
-    np.testing.assert_allclose(read(decoded.buffer), forward(exact, x), rtol=1e-4, atol=1e-5)
-    assert read(loss.buffer).mean() == pytest.approx(objective(exact, x), rel=1e-5)
-    wanted = central_differences(lambda flat: objective(flat, x), exact)
-    got = read("grad_aux")
+    np.testing.assert_allclose(found[decoded.buffer], forward(exact, x), rtol=1e-4, atol=1e-5)
+    assert found[loss.buffer].mean() == pytest.approx(objective(exact, x), rel=1e-5)
+    wanted = numeric_gradient(lambda: objective(exact, x), exact)
+    got = found["grad_aux"]
     for tensor in layout:
         np.testing.assert_allclose(
             tensor.values(got), tensor.values(wanted), rtol=0, atol=1e-6, err_msg=tensor.name
         )
     # What the padding decodes to has no part in the loss.
     assert not layout["denoise.state.weight"].values(got)[:, S:].any()
-    wanted_in = central_differences(
-        lambda flat: objective(exact, flat.reshape(ROWS, FEATURES)), x.reshape(-1)
-    )
-    np.testing.assert_allclose(read(grad_in.buffer).reshape(-1), wanted_in, rtol=0, atol=1e-6)
+    wanted_in = numeric_gradient(lambda: objective(exact, x), x)
+    np.testing.assert_allclose(found[grad_in.buffer], wanted_in, rtol=0, atol=1e-6)
 
 
 def test_the_block_noises_by_the_steps_number():
@@ -247,9 +241,9 @@ def test_the_block_noises_by_the_steps_number():
     emit = Emit(Layout(block.tensors()), "p_", ROWS)
     out = block.noised(emit, Ref("s"), seed=2**63 + 5)
     s = np.random.default_rng(0).normal(size=(ROWS, PADDED)).astype(np.float32)
-    read = run_pass(emit, {"s": s, "counters": counters(41)})
+    found = run_pass(emit, {"s": s, "counters": counters(41)})
     np.testing.assert_array_equal(
-        read(out.buffer).reshape(-1), noised(s, S, sigma=0.5, step=41, seed=2**63 + 5)
+        found[out.buffer].reshape(-1), noised(s, S, sigma=0.5, step=41, seed=2**63 + 5)
     )
 
 
@@ -269,7 +263,7 @@ def test_a_decoder_learns_to_take_noise_away():
         block.forward(emit, features)
         loss = block.loss(emit, Ref("s"))
         block.backward(emit, features)
-        read = run_pass(emit, {"theta": theta, "s": s, "counters": counters(step + 1)})
-        losses.append(float(read(loss.buffer).mean()))
-        theta = theta - np.float32(0.1) * read("grad")
+        found = run_pass(emit, {"theta": theta, "s": s, "counters": counters(step + 1)})
+        losses.append(float(found[loss.buffer].mean()))
+        theta = theta - np.float32(0.1) * found["grad"]
     assert np.mean(losses[-50:]) < 0.5 * 0.5**2

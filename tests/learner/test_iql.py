@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from block_pass import central_differences, run_pass
+from block_runs import run_pass
+from central_differences import numeric_gradient
 from hypothesis import given
 from hypothesis import strategies as st
 from pair_runs import run_host
@@ -214,7 +215,7 @@ def test_the_networks_gradients_are_those_of_central_differences(dueling):
     emit, values, loss = emitted(dueling=dueling)
     given, layout = batch(dueling=dueling), emit.layout
     theta = layout.initial(11)
-    read = run_pass(emit, {"theta": theta, **given})
+    found = run_pass(emit, {"theta": theta, **given})
 
     exact = theta.astype(np.float64)
     want_values, want_losses = objectives(exact, layout, given, dueling=dueling)
@@ -223,12 +224,11 @@ def test_the_networks_gradients_are_those_of_central_differences(dueling):
         (*want_values, *want_losses),
         strict=True,
     ):
-        np.testing.assert_allclose(read(ref.buffer), want, rtol=1e-4, atol=1e-5)
-    wanted = central_differences(
-        lambda flat: sum(x.mean() for x in objectives(flat, layout, given, dueling=dueling)[1]),
-        exact,
+        np.testing.assert_allclose(found[ref.buffer], want, rtol=1e-4, atol=1e-5)
+    wanted = numeric_gradient(
+        lambda: sum(x.mean() for x in objectives(exact, layout, given, dueling=dueling)[1]), exact
     )
-    got = read("grad")
+    got = found["grad"]
     for tensor in layout:
         scale = np.abs(tensor.values(wanted)).max()
         assert scale > 0, tensor.name
@@ -366,10 +366,10 @@ def test_modulation_is_one_launch_over_the_networks_values():
     Modulation(k=2.0, eps=0.5, low=0.1, high=9.0).emit(emit, Ref("td"), loss.q, values)
     assert len(emit.ops) == before + 1
     td = np.random.default_rng(7).normal(size=ROWS).astype(np.float32)
-    read = run_pass(emit, {"theta": emit.layout.initial(0), **batch(), "td": td})
-    q, hi, lo = (read(r.buffer).astype(np.float64) for r in (loss.q, values.hi, values.lo))
+    found = run_pass(emit, {"theta": emit.layout.initial(0), **batch(), "td": td})
+    q, hi, lo = (found[r.buffer].astype(np.float64) for r in (loss.q, values.hi, values.lo))
     exponent = 2 * (q - lo) / (np.maximum(hi - lo, 0) + 0.5)
-    np.testing.assert_allclose(read("td"), td * np.clip(np.exp(exponent), 0.1, 9), rtol=1e-6)
+    np.testing.assert_allclose(found["td"], td * np.clip(np.exp(exponent), 0.1, 9), rtol=1e-6)
 
 
 def test_the_head_is_read_in_its_own_dtype():

@@ -23,6 +23,7 @@ RING = 3
 def published(step, *, skip=0, history=None, record=None, ring=RING):
     counters = np.zeros(COUNTERS, np.int64)
     counters[Counter.RNG], counters[Counter.ADAM_TRUNK], counters[Counter.SKIPPED] = step, 9, 2
+    counters[Counter.SKIPPED_IN_A_ROW] = 5
     schedule = np.zeros(SCHEDULES)
     schedule[Schedule.TAU], schedule[Schedule.BETA] = 0.25, 0.5
     schedule[Schedule.EPSILON], schedule[Schedule.LEARNING_RATE] = 0.125, 2.0
@@ -50,12 +51,15 @@ def test_every_field_by_name():
     assert {f.name: record[f] for f in RecordField} == {
         "STAMP_BEGIN": 7, "LOSS": 1.5, "GRAD_NORM": 6, "TD_MEAN": 2.5, "Q_MEAN": 3.5, "TD_MAX": 4.5,
         "LEARNING_RATE": 2, "TAU": 0.25, "BETA": 0.5, "EPSILON": 0.125, "ADAM_STEP": 9,
-        "SKIPPED": 2, "NONFINITE_TD": 31, "STALE_UPDATE": 32, "INVALID_ROW": 33, "STAMP_END": 7,
+        "SKIPPED": 2, "NONFINITE_TD": 31, "STALE_UPDATE": 32, "INVALID_ROW": 33,
+        "SKIPPED_IN_A_ROW": 0, "STAMP_END": 7,
     }  # fmt: skip
 
 
 def test_the_step_at_hand_counts_among_the_skipped():
-    assert read_record(published(7, skip=1)["record"])[RecordField.SKIPPED] == 3
+    record = read_record(published(7, skip=1)["record"])
+    assert record[RecordField.SKIPPED] == 3
+    assert record[RecordField.SKIPPED_IN_A_ROW] == 6
 
 
 def test_history_is_a_ring():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import toy
 
+from onegraph.kernels.device.base import Matmul
 from onegraph.stages import (
     Buffer,
     Fragment,
@@ -198,6 +199,12 @@ class TestMergeBuffers:
 )
 def test_calls_of_an_op(op, calls) -> None:
     assert program(Phase("a", (op,))).calls() == {("a", k): n for k, n in calls.items()}
+
+
+def test_a_precision_reaches_the_device_and_is_printed() -> None:
+    op = MatmulOp(2, 2, 1, Ref("x"), Ref("h"), Ref("y"), precision="tf32")
+    assert op.spec == Matmul(2, 2, 1, precision="tf32")
+    assert list(op.lines()) == ["matmul y[2x2] = x · h over 1 in tf32"]
 
 
 def group_of(*outs: str, **options: Any) -> MatmulGroup:

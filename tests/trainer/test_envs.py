@@ -32,6 +32,13 @@ def test_the_chains_values():
     np.testing.assert_allclose(q[:, 0], [0.59049, 0.59049, 0.6561, 0.729, 0.81], rtol=1e-12)
 
 
+def test_a_reward_that_is_no_number_makes_the_values_that_depend_on_it_none():
+    env = chain(1, 0)
+    env.reward[3, 0] = math.nan
+    # Every state can be left for state 3; only the step into the end has no successor.
+    assert np.argwhere(np.isfinite(env.optimal_q(0.9))).tolist() == [[4, 1]]
+
+
 def test_the_probes_value_is_not_bounded_by_truncation():
     np.testing.assert_allclose(truncation_probe(1, 0).optimal_q(0.99), 100, rtol=1e-9)
 

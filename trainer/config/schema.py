@@ -358,6 +358,11 @@ class NetworkConfig(Section):
         description="largest singular value that the hidden layers and blocks are read with; "
         "0: as they are",
     )
+    precision: Literal["float32", "tf32"] = Field(
+        "float32",
+        description="tf32: large matrix products may round their factors to TF32 (10 bits behind "
+        "the point) for a GPU's tensor cores; the host and small products stay at float32",
+    )
     iqn: IqnConfig = Field(IqnConfig(), description="quantile head")
     c51: C51Config = Field(C51Config(), description="categorical head")
 
@@ -532,6 +537,13 @@ class LoopConfig(Section):
         ge=0,
         le=65_536,
         description="K, the learn steps of an epoch whose phases are timed; 0: none",
+    )
+    nonfinite_limit: int = Field(
+        100,
+        ge=0,
+        lt=2**31,
+        description="stop when so many learn steps in a row were skipped for a gradient that was "
+        "NaN or infinite; 0: never",
     )
     checkpoint_every: int = Field(
         1, ge=0, lt=2**31, description="epochs between two checkpoints; 0: only at the end"

@@ -101,12 +101,16 @@ class TabularEnvironment:
         return self._op(reset=True)
 
     def optimal_q(self, gamma: float, *, tolerance: float = 1e-12) -> NDArray[np.float64]:
-        """Q* [S, A] by value iteration in float64; truncation does not bound the value."""
+        """Q* [S, A] by value iteration in float64; truncation does not bound the value.
+
+        A reward that is NaN makes the values that depend on it NaN.
+        """
         q = np.zeros(self.next_state.shape)
         while True:
             value = np.where(self.terminated, 0.0, q.max(axis=1)[self.next_state])
             updated = self.reward + gamma * value
-            if np.abs(updated - q).max() <= tolerance:
+            moves = np.abs(updated - q) > tolerance  # never where both are NaN
+            if not moves.any() and np.array_equal(np.isnan(updated), np.isnan(q)):
                 result: NDArray[np.float64] = updated
                 return result
             q = updated

@@ -214,8 +214,8 @@ def learning(facts: Facts) -> str:
     if last.skipped or last.nonfinite_td or last.invalid_rows:
         notes.append(
             f"{last.skipped} steps were skipped for a gradient that was not finite,"
-            f" {last.nonfinite_td} TD errors were not finite, and {last.invalid_rows} drawn rows"
-            " were not valid."
+            f" {last.nonfinite_td} TD errors were not finite, and {last.invalid_rows} rows were"
+            " inserted with a reward or state that was not."
         )
     rows = [
         (
