@@ -56,6 +56,7 @@ class Learner:
         self._value = network.emit("value", shapes.batch, Pass.ONLINE)
         self._noised = network.emit("noised", shapes.batch, Pass.ONLINE)
         self._noised.grads = GRAD_AUX
+        self._noised.penalties = False  # `grad` has them, and the two are added up
         self._values: tuple[Values, ValueLoss] | None = None
         self._gradients: dict[str, _Gradients] = {}
         self._extra: list[Buffer] = []

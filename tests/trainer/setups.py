@@ -63,6 +63,30 @@ def bit_flip(**changes: object) -> Config:
     return load_config("bit-flip", small | fewer | _dotted(changes))
 
 
+#: Every part of the learner, small. Matrices are above the spectral cap, rows of the batch on
+#: either side of the readiness rule, and blocks are left out of some steps.
+PARTS: dict[str, object] = {
+    "preset": "full",
+    "learn.batch_size": 16,
+    "network.hidden": [9, 8],
+    "network.attention_groups": 2,
+    "network.attention_heads": 2,
+    "network.gate_l1": 0.02,
+    "network.drop_path": 0.3,
+    "network.spectral_cap": 0.6,
+    "network.iqn.quantiles": 3,
+    "network.iqn.target_quantiles": 2,
+    "aux.iql_hidden": 6,
+    "aux.denoise_hidden": 5,
+}
+
+
+def full(**changes: object) -> Config:
+    """The preset `full` on the chain of `short`, with its parts small."""
+    fewer = {"replay.capacity": 100, "loop.start_steps": 64, "loop.epoch_steps": 16}
+    return load_config("chain", CHAIN | fewer | PARTS | _dotted(changes))
+
+
 def _dotted(changes: dict[str, object]) -> dict[str, object]:
     return {name.replace("__", "."): value for name, value in changes.items()}
 
