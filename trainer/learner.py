@@ -100,6 +100,12 @@ class Learner:
             ),
         )
 
+    @property
+    def constants(self) -> tuple[Buffer, ...]:
+        """Tables and numbers of the config that the ops read from device memory."""
+        buffers = (*adam_groups(self.shapes), *self.buffers)
+        return tuple(b for b in buffers if b.initial is not None and not b.persistent)
+
     # ---------------------------------------------------------------- parts
 
     @cached_property

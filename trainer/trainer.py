@@ -25,6 +25,7 @@ from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment, reset_program
 from onegraph.trainer.envs.build import MarketSetup, build_environment
 from onegraph.trainer.hindsight import relabelling
+from onegraph.trainer.learner import GRAD, GRAD_AUX, GRAD_VACCINE
 from onegraph.trainer.network import QNetwork, padded_width
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
@@ -36,6 +37,9 @@ MIRRORS = {"counters": "h_counters", "schedule": "h_schedule", "skip": "h_skip"}
 
 #: What a learning step changes, unless it is skipped; a NaN in it never goes away by itself.
 LEARNED = ("theta", "theta_target", "adam_m", "adam_v")
+
+#: Buffers laid out like the parameters, which a step writes where there is a gradient.
+GRADIENTS = (GRAD, GRAD_AUX, GRAD_VACCINE)
 
 #: Where the schedules' constants are, whichever of them the stages use.
 SCHEDULE_PARAMS = ("schedule_params", "h_params")
@@ -80,7 +84,8 @@ class Trainer:
         TrainerError: the replay does not fit the device even at the smallest useful size, or the
             environment has other lanes than the config.
         MarketDataError: the bars can't be used.
-        MismatchError: hindsight for an environment without goals.
+        MismatchError: hindsight for an environment without goals, or attention that does not
+            divide its features.
     """
 
     def __init__(
@@ -191,18 +196,21 @@ class Trainer:
 
         A changed schedule is device data and needs nothing else: graphs stay as they are. What
         changes a program (batch size, loss, n-step, ...) has that program bound, warmed up and
-        captured anew in its next step. A changed network starts from its initial parameters, Adam's
-        moments and counters and the learning rate's warm-up from zero; evaluators made before it
-        refuse to go on. A `Loop` reads its config when it is made: make a new one.
+        captured anew in its next step. A network with other parameters starts from its initial
+        ones, Adam's moments and counters and the learning rate's warm-up from zero; evaluators made
+        before a change of the network refuse to go on. A `Loop` reads its config when it is made:
+        make a new one.
 
         Raises:
             TrainerError: a field that a running trainer is bound to (`onegraph.trainer.changes`),
                 or more than the replay or the device can hold. The trainer is then as it was.
-            MismatchError: hindsight for an environment without goals. The trainer is as it was.
+            MismatchError: hindsight for an environment without goals, or attention that does not
+                divide its features. The trainer is as it was.
         """
         if problem := refused_change(self.config, config):
             raise TrainerError(problem)
         relabelling(config, self.environment)
+        QNetwork.of(config, self.environment)
         if (floor := self._floor(config)) > self.shapes.capacity:
             raise TrainerError(
                 f"the replay holds {self.shapes.capacity:,} rows, and learn.batch_size ="
@@ -225,7 +233,8 @@ class Trainer:
                 f"the new config does not fit the device ({error.detail}); the trainer goes on with"
                 " the one before"
             ) from error
-        if self.network != network:
+        self._put_constants()
+        if not self.network.same_parameters(network):
             self._begin_network(kept["counters"])
         self._put_schedules()
         self._replace_runners(before, programs, network)
@@ -250,11 +259,20 @@ class Trainer:
                 "adam_v": np.zeros(size, np.float32),
                 "skip": np.zeros(1, np.int32),
                 "counters": counters,
+                **{b.name: b.initial() for b in self.network.state() if b.initial is not None},
             }
         )
-        # Alignment gaps between the layers of the network before may hold anything in this one's.
+        # What no op writes, such as the gaps between layers, held something for the network before.
         with self.device.ledger.within("io"):
-            self.workspace.write("grad", np.zeros(size, np.float32))
+            for name in GRADIENTS:
+                if name in self.workspace.buffers:
+                    self.workspace.write(name, np.zeros(size, np.float32))
+
+    def _put_constants(self) -> None:
+        """Tables of the network and numbers of the config that lie in device memory."""
+        there = self.workspace.buffers
+        constants = self.programs.learner.constants
+        self._put_all({b.name: b.initial() for b in constants if b.initial and b.name in there})
 
     def _put_schedules(self) -> None:
         """The schedules of the config, in force from the next step on."""
@@ -350,6 +368,18 @@ class Trainer:
         """The online network's parameters [size]."""
         with self.device.ledger.within("epoch"):
             return self.workspace.read("theta")
+
+    @cold_path("in the epoch scope, when no step runs")
+    def q_values(self, observations: NDArray[np.float32]) -> NDArray[np.float64]:
+        """The action values [rows, A] that evaluation acts by, computed on the host.
+
+        Args:
+            observations: [rows, S] or [rows, Sp].
+        """
+        names = ("theta", "counters", *(b.name for b in self.network.state()))
+        with self.device.ledger.within("epoch"):
+            state = {name: self.workspace.read(name) for name in names}
+        return self.network.q_values(state.pop("theta"), observations, state)
 
     @cold_path("in the epoch scope, when no step runs")
     def indices(self) -> NDArray[np.int32]:

@@ -19,10 +19,12 @@ from trainer.setups import (
     chain,
     end_of,
     fill,
+    full,
     make,
     market,
     market_setup,
     short,
+    small,
     steps,
     tabular,
     trajectory,
@@ -45,6 +47,53 @@ from onegraph.trainer.trainer import Trainer, TrainerError
 SETS = [pytest.param(s, id=format_set(s)) for s in valid_sets()]
 #: One of each way of doing things: all on the host, thresholds from the host, launches, one graph.
 FOUR_SETS = ["0", "1", "4", "all"]
+
+#: Each stage's addition once, for parts of the learner that no stage rewrites.
+FIVE_SETS = [frozenset(range(1, last + 1)) for last in (1, 2, 4, 5, 6)]
+
+IQN = {"network__head": "iqn", "network__iqn__quantiles": 3, "network__iqn__target_quantiles": 2}
+TIGHT = {"learn__budget__on": True, "learn__max_grad_norm": 0.02}
+
+#: Every part of the learner that the config can put in: what stands between draw and priorities.
+PARTS: dict[str, Config] = {
+    "gate": small(network__gate=True, network__gate_l1=0.1),
+    "attention": small(network__attention_groups=2, network__attention_heads=2),
+    "residual": small(network__residual_blocks=2, network__drop_path=0.5),
+    "residual, none left out": small(network__residual_blocks=1),
+    "IQN": small(**IQN, network__iqn__ready_high=0.2, network__iqn__ready_low=0.0),
+    "IQN alone": small(**IQN, network__iqn__readiness=False, network__dueling=False),
+    "C51": small(network__head="c51", network__c51__atoms=7),
+    "C51, not dueling, not double": small(
+        network__head="c51",
+        network__c51__atoms=7,
+        network__dueling=False,
+        network__double=False,
+    ),
+    "noisy": small(network__noisy=True),
+    "noisy IQN": small(**IQN, network__noisy=True, network__double=False),
+    "spectral": small(network__spectral_cap=0.5),
+    "IQL, modulated": small(aux__iql=True, aux__iql_hidden=6, aux__modulate=True),
+    "denoise": small(aux__denoise=True, aux__denoise_hidden=5),
+    "denoise, gate": small(aux__denoise=True, aux__denoise_hidden=5, network__gate=True),
+    "budget": small(**TIGHT, network__gate=True),
+    "budget without the gate's share": small(
+        **TIGHT,
+        network__gate=True,
+        learn__budget__selectivity=0.0,
+        learn__budget__q=0.75,
+    ),
+    "weight decay": small(learn__weight_decay=0.1),
+    "vaccine": short(learn__vaccine=True, learn__batch_size=4),
+    "vaccine, hindsight": bit_flip(learn__vaccine=True, learn__batch_size=9),
+    "vaccine, hindsight, random": bit_flip(
+        learn__vaccine=True, learn__batch_size=9, hindsight__strategy="random"
+    ),
+    "full": full(),
+    "full, C51, noisy": full(network__head="c51", network__c51__atoms=7, network__noisy=True),
+}
+
+#: Of these every set is run: they hold every part, or the stages rewrite their ops.
+IN_ALL_SETS = {"noisy", "IQL, modulated", "vaccine", "vaccine, hindsight", "full"}
 
 #: Every choice that puts other ops or other sizes into the programs.
 VARIANTS: dict[str, Config] = {
@@ -80,6 +129,7 @@ VARIANTS: dict[str, Config] = {
         env__market__commission=1.0,
         env__market__slippage=1.0,
     ),
+    **PARTS,
 }
 
 
@@ -114,7 +164,8 @@ class EquivalenceContract:
             config.replay.capacity
         )
         differs = {}
-        for stages in valid_sets()[1:]:
+        all_of_them = variant not in PARTS or variant in IN_ALL_SETS
+        for stages in valid_sets()[1:] if all_of_them else FIVE_SETS:
             found = run(stages)
             wrong = [n for n, values in reference.end.items() if found.end[n] != values]
             steps = zip(reference.indices, found.indices, strict=True)

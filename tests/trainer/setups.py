@@ -51,6 +51,11 @@ def short(**changes: object) -> Config:
     return load_config("chain", CHAIN | fewer | _dotted(changes))
 
 
+def small(**changes: object) -> Config:
+    """`short` with narrow layers and a batch of 16, for parts of the learner."""
+    return short(**{"network__hidden": [8], "learn__batch_size": 16, **changes})
+
+
 def market(**changes: object) -> Config:
     """The shipped demo, small."""
     return load_config("demo", SMALL | _dotted(changes))
@@ -63,11 +68,12 @@ def bit_flip(**changes: object) -> Config:
     return load_config("bit-flip", small | fewer | _dotted(changes))
 
 
-#: Every part of the learner, small. Matrices are above the spectral cap, rows of the batch on
-#: either side of the readiness rule, and blocks are left out of some steps.
+#: Every part of the learner, small, with numbers at which each acts: matrices above the spectral
+#: cap, a quantile head that is neither ready nor not, blocks that are left out of some steps, and
+#: batches small enough for the vaccine to speak against one.
 PARTS: dict[str, object] = {
     "preset": "full",
-    "learn.batch_size": 16,
+    "learn.batch_size": 5,
     "network.hidden": [9, 8],
     "network.attention_groups": 2,
     "network.attention_heads": 2,
@@ -76,6 +82,9 @@ PARTS: dict[str, object] = {
     "network.spectral_cap": 0.6,
     "network.iqn.quantiles": 3,
     "network.iqn.target_quantiles": 2,
+    "network.iqn.ready_decay": 0.5,
+    "network.iqn.ready_low": 0.0,
+    "network.iqn.ready_high": 0.1,
     "aux.iql_hidden": 6,
     "aux.denoise_hidden": 5,
 }
