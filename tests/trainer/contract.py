@@ -20,6 +20,7 @@ from trainer.setups import (
     end_of,
     fill,
     full,
+    full_market,
     make,
     market,
     market_setup,
@@ -177,7 +178,7 @@ class EquivalenceContract:
     def test_the_variants_differ(self, open_device: OpenDevice) -> None:
         """A field that no op reads would make its variant the chain."""
         ends = {}
-        for name, config in {"short": short(), **VARIANTS}.items():
+        for name, config in {"short": short(), "small": small(), **VARIANTS}.items():
             environment = broken_chain(config) if "invalid" in name else None
             made = make(open_device(), config, "all", environment)
             ends[name] = trajectory(made, 40).end["theta"]
@@ -185,7 +186,7 @@ class EquivalenceContract:
         assert same == set()
 
     @pytest.mark.parametrize("stages", SETS)
-    @pytest.mark.parametrize("config", [chain(), market()], ids=["chain", "market"])
+    @pytest.mark.parametrize("config", [chain(), market(), full()], ids=["chain", "market", "full"])
     def test_a_steady_step_makes_the_calls_of_its_program_within_its_budget(
         self, open_device: OpenDevice, stages: frozenset[int], config: Config
     ) -> None:
@@ -203,9 +204,12 @@ class EquivalenceContract:
                 assert counts == program.calls(timed=timed)
         trainer.close()
 
-    def test_with_every_stage_a_step_is_one_graph_launch(self, open_device: OpenDevice) -> None:
+    @pytest.mark.parametrize("config", [market(), full_market()], ids=["dqn", "full"])
+    def test_with_every_stage_a_step_is_one_graph_launch(
+        self, open_device: OpenDevice, config: Config
+    ) -> None:
         device = open_device()
-        trainer = make(device, market(), "all")
+        trainer = make(device, config, "all")
         steps(fill(trainer), 1)
         for _ in range(20):
             assert trainer.learn().by_kind() == Counter(graph_launch=1)
@@ -215,12 +219,16 @@ class EquivalenceContract:
         assert trainer.learn().by_kind() == Counter(graph_launch=1)
         trainer.close()
 
+    @pytest.mark.parametrize(
+        ("config", "absent"),
+        [(chain(), {"spectral", "aux", "iql_modulate"}), (full(), set[str]())],
+        ids=["dqn", "full"],
+    )
     def test_with_child_graphs_a_step_is_one_launch_for_each_phase_that_has_work(
-        self, open_device: OpenDevice
+        self, open_device: OpenDevice, config: Config, absent: set[str]
     ) -> None:
-        trainer = make(open_device(), chain(), "5,4,2,1")
+        trainer = make(open_device(), config, "5,4,2,1")
         steps(fill(trainer), 1)
-        absent = {"spectral", "aux", "iql_modulate"}
         assert trainer.learn().counts == {
             (phase, "graph_launch"): 1 for phase in PHASES if phase not in absent
         }
@@ -239,12 +247,13 @@ class EquivalenceContract:
         trainer.close()
 
     @pytest.mark.parametrize("stages", ["4", "5", "all"])
+    @pytest.mark.parametrize("config", [market(), full_market()], ids=["dqn", "full"])
     def test_no_kernel_is_launched_from_a_shared_module(
-        self, open_device: OpenDevice, stages: str
+        self, open_device: OpenDevice, config: Config, stages: str
     ) -> None:
         device = open_device()
         device.launch_sites.clear()  # of earlier tests, where the device is shared
-        trainer = make(device, market(), stages)
+        trainer = make(device, config, stages)
         steps(fill(trainer), 2)
         assert trainer.market is not None
         walk = WindowEvaluator(
@@ -524,14 +533,17 @@ class NonFiniteContract:
 
 
 class StateContract:
-    @pytest.mark.parametrize("alpha", [0.6, 0.0])
+    @pytest.mark.parametrize(
+        "config",
+        [chain(), chain(replay__alpha=0.0), full(loop__epoch_steps=30)],
+        ids=["prioritized", "uniform", "full"],
+    )
     @pytest.mark.parametrize(
         "pair", [("0", "0"), ("all", "all"), ("0", "all"), ("all", "0")], ids=str
     )
     def test_a_state_goes_on_at_other_stages_as_if_nothing_had_been(
-        self, open_device: OpenDevice, pair: tuple[str, str], alpha: float
+        self, open_device: OpenDevice, pair: tuple[str, str], config: Config
     ) -> None:
-        config = chain(replay__alpha=alpha)
         straight = steps(fill(make(open_device(), config, "all")), 30)
         first = steps(fill(make(open_device(), config, pair[0])), 15)
         state, progress = first.state(), first.progress
@@ -562,9 +574,14 @@ class StateContract:
 
 
 class EvaluationContract:
-    @pytest.fixture
-    def trained(self, open_device: OpenDevice):
-        trainer = steps(fill(make(open_device(), market(), "all")), 20)
+    @pytest.fixture(params=["dqn", "full", "noisy C51"])
+    def trained(self, request: pytest.FixtureRequest, open_device: OpenDevice):
+        config = {
+            "dqn": market(),
+            "full": full_market(),
+            "noisy C51": full_market(network__head="c51", network__noisy=True),
+        }[request.param]
+        trainer = steps(fill(make(open_device(), config, "all")), 20)
         yield trainer
         trainer.close()
 
@@ -594,11 +611,11 @@ class EvaluationContract:
         assert trained.history(1)["epsilon"][0] > 0.9
         assert trained.market is not None
         lane = trained.market.environment.over(slice(2600, 2660), "short")
-        space, params = trained.workspace, trained.parameters()
+        space = trained.workspace
         Runner(reset_program(lane), space).step()
         step = Runner(trained.programs.evaluate(lane), space)
         for _ in range(50):
-            q = trained.network.q_values(params, space.read("short_obs"))[0]
+            q = trained.q_values(space.read("short_obs"))[0]
             step.step()
             taken = q[space.read("short_action")[0]]
             assert taken >= q.max() - 1e-5 * np.abs(q).max()  # float32 may not tell them apart

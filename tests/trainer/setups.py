@@ -96,6 +96,11 @@ def full(**changes: object) -> Config:
     return load_config("chain", CHAIN | fewer | PARTS | _dotted(changes))
 
 
+def full_market(**changes: object) -> Config:
+    """The preset `full` on the small demo, with its parts small."""
+    return load_config("demo", SMALL | PARTS | _dotted(changes))
+
+
 def _dotted(changes: dict[str, object]) -> dict[str, object]:
     return {name.replace("__", "."): value for name, value in changes.items()}
 
