@@ -185,18 +185,23 @@ def check_cupti(run: SubjectRun, step: StepRecord, device: Device, found: Findin
 def _check_classes(run: SubjectRun, step: StepRecord, device: Device, found: Findings) -> None:
     """One ledger call is one driver call of its class, but for matmuls of cuBLASLt.
 
-    How many kernels those launch, `Device.matmul_launches` says for each shape.
+    How many kernels those launch, `Device.matmul_launches` says for each shape, and
+    `Device.matmul_memsets` what else they may ask for.
     """
     assert step.driver is not None
     seen = by_class(step.driver)
+    matmuls = [
+        [op for _, op in run.runners[name].program.ops() if isinstance(op, MatmulOp)]
+        for name in step.programs
+    ]
     for group in CALL_CLASSES:
         least = most = sum(n for (*_, kind), n in step.calls.items() if kind in group.kinds)
         if "matmul" in group.kinds:
-            for name in step.programs:
-                products = [op for _, op in run.runners[name].program.ops()]
-                low, high = kernels_of((p for p in products if isinstance(p, MatmulOp)), device)
-                count = sum(isinstance(p, MatmulOp) for p in products)
-                least, most = least + low - count, most + high - count
+            for products in matmuls:
+                low, high = kernels_of(products, device)
+                least, most = least + low - len(products), most + high - len(products)
+        if "memset" in group.kinds:
+            most += sum(device.matmul_memsets(p.spec) for products in matmuls for p in products)
         if not least <= seen[group.name] <= most:
             found.add(_disagreement(step, group.name, group.kinds, seen[group.name], least, most))
 

@@ -19,10 +19,12 @@ from onegraph.kernels.common.layout import COUNTERS, Flag
 from onegraph.kernels.common.layout import Counter as Slot
 from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.ledger import StepCounts
+from onegraph.kernels.learner.gemm import is_large
 from onegraph.kernels.replay import tree
+from onegraph.stages.bench import ProgramSteps, set_label
 from onegraph.stages.budget import Budget
-from onegraph.stages.program import Parts, StepProgram
-from onegraph.stages.registry import STAGES, StageSet, apply, budget
+from onegraph.stages.program import MatmulOp, Parts, StepProgram
+from onegraph.stages.registry import ALL, STAGES, StageSet, apply, budget
 from onegraph.stages.runner import Runner
 from onegraph.stages.stage import Stage
 from onegraph.stages.workspace import Workspace
@@ -285,3 +287,20 @@ class BenchRun:
 
     def close(self) -> None:
         self.workspace.close()
+
+
+def tf32_steps(subject: BenchSubject, device: Device) -> list[ProgramSteps]:
+    """The step with every stage on and its large products in TF32, if it has any, as a candidate.
+
+    Whoever asks closes it.
+    """
+    other = replace(subject, overrides={**subject.overrides, "network.precision": "tf32"})
+    asked_already = subject.config.network.precision == "tf32"
+    if device.kind != "cuda" or subject.size.replay_only or asked_already:
+        return []
+    run = other.at(ALL, device)
+    products = [op for _, op, _ in run.program.all_ops() if isinstance(op, MatmulOp)]
+    if not any(is_large(op.m, op.n, op.k) for op in products):
+        run.close()
+        return []
+    return [ProgramSteps(f"{set_label(other, ALL)}, TF32", run, "learn")]

@@ -34,7 +34,7 @@ from onegraph.trainer.shapes import Shapes
 NORM_PARTS = 64
 
 #: Gradients of the whole, of the denoising loss, and of the vaccine batch: laid out alike.
-GRAD, GRAD_AUX, GRAD_VACCINE = "grad", "grad_aux", "grad_vaccine"
+GRADIENTS = GRAD, GRAD_AUX, GRAD_VACCINE = "grad", "grad_aux", "grad_vaccine"
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,6 @@ class Learner:
                 ticket("norm_ticket"),
             ),
         )
-
-    @property
-    def constants(self) -> tuple[Buffer, ...]:
-        """Tables and numbers of the config that the ops read from device memory."""
-        buffers = (*adam_groups(self.shapes), *self.buffers)
-        return tuple(b for b in buffers if b.initial is not None and not b.persistent)
 
     # ---------------------------------------------------------------- parts
 

@@ -314,6 +314,7 @@ class QNetwork:
             "theta_target" if target else "theta",
             training=use == Pass.ONLINE,
             instead=instead,
+            precision=self.config.precision,
         )
 
     def features(self, emit: Emit, x: Ref) -> Ref:

@@ -329,49 +329,54 @@ class DeviceReplay:
     def sample_in_place(self) -> tuple[tuple[Op, ...], tuple[Buffer, ...]]:
         """Draw, gather straight into the trainer's padded buffers and weigh: stage 4.
 
-        One kernel does all of it, and weighs a small batch too. With hindsight the goals come
-        between the draw and the gathers.
+        One kernel does all of it, and weighs a small batch too.
         """
-        if self.hindsight is not None:
-            return self.sample_in_steps()
         shapes, config = self.shapes, self.shapes.config
-        everything = Launch(
-            "sample_batch",
-            {
-                "leaves": Ref("replay_leaves"),
-                "nodes": Ref("replay_nodes"),
-                "generation": Ref("replay_generation"),
-                "ring_state": Ref("replay_state"),
-                "ring_next_state": Ref("replay_next_state"),
-                "ring_action": Ref("replay_action"),
-                "ring_reward": Ref("replay_reward"),
-                "ring_flags": Ref("replay_flags"),
-                "counters": Ref("counters"),
-                "schedule": Ref("schedule"),
-                "index": Ref(BATCH.indices),
-                "sampled_generation": Ref(BATCH.generations),
-                "state": Ref(BATCH.states),
-                "next_state": Ref(BATCH.next_states),
-                "action": Ref(BATCH.actions),
-                "ret": Ref(BATCH.rewards),
-                "discount": Ref(BATCH.discounts),
-                "weights": Ref(BATCH.weights),
-                "ticket": Ref("sample_ticket"),
-                "n": shapes.draws,
-                "leaf_count": shapes.capacity,
-                "width": shapes.width,
-                "padded": shapes.padded,
-                "lanes": shapes.lanes,
-                "slots": shapes.slots,
-                "n_step": config.replay.n_step,
-                "gamma": config.learn.gamma,
-                "seed": config.seed,
-                "strata": shapes.strata,
-                "weigh": int(self.weighs_at_once),
-            },
-        )
+        args: dict[str, Ref | int | float] = {
+            "leaves": Ref("replay_leaves"),
+            "nodes": Ref("replay_nodes"),
+            "generation": Ref("replay_generation"),
+            "ring_state": Ref("replay_state"),
+            "ring_next_state": Ref("replay_next_state"),
+            "ring_action": Ref("replay_action"),
+            "ring_reward": Ref("replay_reward"),
+            "ring_flags": Ref("replay_flags"),
+            "counters": Ref("counters"),
+            "schedule": Ref("schedule"),
+            "index": Ref(BATCH.indices),
+            "sampled_generation": Ref(BATCH.generations),
+            "state": Ref(BATCH.states),
+            "next_state": Ref(BATCH.next_states),
+            "action": Ref(BATCH.actions),
+            "ret": Ref(BATCH.rewards),
+            "discount": Ref(BATCH.discounts),
+            "weights": Ref(BATCH.weights),
+            "ticket": Ref("sample_ticket"),
+            "n": shapes.draws,
+            "leaf_count": shapes.capacity,
+            "width": shapes.width,
+            "padded": shapes.padded,
+            "lanes": shapes.lanes,
+            "slots": shapes.slots,
+            "n_step": config.replay.n_step,
+            "gamma": config.learn.gamma,
+            "seed": config.seed,
+            "strata": shapes.strata,
+            "weigh": int(self.weighs_at_once),
+        }
+        kernel = "sample_batch"
+        if self.hindsight is not None:
+            kernel = "sample_relabelled"
+            args |= {
+                "ring_episode": Ref("replay_episode"),
+                "achieved": self.hindsight.goal.achieved,
+                "goal": self.hindsight.goal.desired,
+                "goal_width": self.hindsight.goal.width,
+                "strategy": int(self.hindsight.strategy),
+                "share": self.hindsight.share,
+            }
         rest = () if self.weighs_at_once else self.weights(self._root, BATCH.weights)
-        return (everything, *rest), (ticket("sample_ticket"), *self.weight_buffers())
+        return (Launch(kernel, args), *rest), (ticket("sample_ticket"), *self.weight_buffers())
 
     def sample_in_steps(self) -> tuple[tuple[Op, ...], tuple[Buffer, ...]]:
         """`sample_in_place` by a kernel for each part, for what has to come between two of them."""

@@ -25,7 +25,7 @@ from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment, reset_program
 from onegraph.trainer.envs.build import MarketSetup, build_environment
 from onegraph.trainer.hindsight import relabelling
-from onegraph.trainer.learner import GRAD, GRAD_AUX, GRAD_VACCINE
+from onegraph.trainer.learner import GRADIENTS
 from onegraph.trainer.network import QNetwork, padded_width
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
@@ -37,9 +37,6 @@ MIRRORS = {"counters": "h_counters", "schedule": "h_schedule", "skip": "h_skip"}
 
 #: What a learning step changes, unless it is skipped; a NaN in it never goes away by itself.
 LEARNED = ("theta", "theta_target", "adam_m", "adam_v")
-
-#: Buffers laid out like the parameters, which a step writes where there is a gradient.
-GRADIENTS = (GRAD, GRAD_AUX, GRAD_VACCINE)
 
 #: Where the schedules' constants are, whichever of them the stages use.
 SCHEDULE_PARAMS = ("schedule_params", "h_params")
@@ -233,9 +230,9 @@ class Trainer:
                 f"the new config does not fit the device ({error.detail}); the trainer goes on with"
                 " the one before"
             ) from error
-        self._put_constants()
         if not self.network.same_parameters(network):
             self._begin_network(kept["counters"])
+        self._put_constants()
         self._put_schedules()
         self._replace_runners(before, programs, network)
 
@@ -262,17 +259,24 @@ class Trainer:
                 **{b.name: b.initial() for b in self.network.state() if b.initial is not None},
             }
         )
-        # What no op writes, such as the gaps between layers, held something for the network before.
+        # What the network before left there may lie in gaps of this one's, or in ranges of it that
+        # a gradient does not reach.
         with self.device.ledger.within("io"):
             for name in GRADIENTS:
                 if name in self.workspace.buffers:
                     self.workspace.write(name, np.zeros(size, np.float32))
 
     def _put_constants(self) -> None:
-        """Tables of the network and numbers of the config that lie in device memory."""
-        there = self.workspace.buffers
-        constants = self.programs.learner.constants
-        self._put_all({b.name: b.initial() for b in constants if b.initial and b.name in there})
+        """What the programs' buffers begin with and keep: tables, shares, ends of groups."""
+        constants = {
+            b.name: b.initial
+            for program in (self.learn_program, self.collect_program)
+            for b in program.buffers
+            if b.initial is not None and not b.persistent and b.space == "device"
+        }
+        with self.device.ledger.within("io"):
+            for name, initial in constants.items():
+                self.workspace.write(name, initial())
 
     def _put_schedules(self) -> None:
         """The schedules of the config, in force from the next step on."""

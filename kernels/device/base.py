@@ -579,6 +579,10 @@ class Device(ABC):
         """
         return 1, 1
 
+    def matmul_memsets(self, spec: Matmul) -> int:
+        """The most memsets that one `matmul` of this shape issues beside its kernels."""
+        return 0
+
     def _check_module(self, kernel: str, module: Module) -> None:
         """Two copies of each kernel: one for graphs, one for launches outside them.
 

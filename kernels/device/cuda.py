@@ -404,13 +404,21 @@ class CudaDevice(Device):
     def matmul_launches(self, spec: Matmul) -> tuple[int, int]:
         """One for our kernel; for cuBLASLt its own, one or two, and ours for a ReLU.
 
-        The second of its own would add the parts of a split K: we mask that out of the heuristic,
-        which is a request.
+        The second of its own adds the parts of a split K, which we allow for long sums alone
+        (`cublaslt.splits`): the mask of the heuristic is a request.
         """
         if not self._uses_cublaslt(spec):
             return 1, 1
         epilogue = int(spec.epilogue not in ("none", "bias"))
         return 1 + epilogue, 2 + epilogue
+
+    def matmul_memsets(self, spec: Matmul) -> int:
+        """One where cuBLASLt may split K: it can have a counter in its workspace to reset."""
+        if not self._uses_cublaslt(spec):
+            return 0
+        from onegraph.kernels.device.cublaslt import splits
+
+        return int(splits(spec))
 
     def _uses_cublaslt(self, spec: Matmul) -> bool:
         if self._lt is None or spec.m * spec.n * spec.k == 0:

@@ -35,9 +35,18 @@ CUBLASLT_FROM = 1 << 27
 _ENOUGH_TILES = 96
 
 
+#: Elements of an output, and length of a sum, from which it is cuBLASLt's too: it writes wide
+#: rows faster, and shares out long sums.
+_CUBLASLT_FROM_OUTPUT, _CUBLASLT_FROM_SUM = 1 << 20, 1 << 12
+
+
 def is_large(m: int, n: int, k: int) -> bool:
     """Whether the product of these sizes is left to cuBLASLt."""
-    return m * n * k >= CUBLASLT_FROM
+    return (
+        m * n * k >= CUBLASLT_FROM
+        or m * n >= _CUBLASLT_FROM_OUTPUT
+        or (k >= _CUBLASLT_FROM_SUM and m * n * k > 0)
+    )
 
 
 def tiling(m: int, n: int) -> tuple[int, int, int]:

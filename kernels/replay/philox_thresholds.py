@@ -3,8 +3,8 @@
 ``u_i`` is the first uniform (53 bits) of Philox at (position i, the step's RNG counter, SAMPLE).
 Stratified (Schaul et al. 2016, appendix B.2.1): ``(i mod strata + u_i) * total / strata``, so that
 `strata` draws in a row are one from each stratum; two batches in one draw are 2 B draws from B
-strata. With no strata ``u_i * total``. A total that is not finite gives thresholds that are not; the
-descent takes them.
+strata. With no strata ``u_i * total``. A total that is not finite gives thresholds that are not;
+the descent takes them.
 """
 
 from __future__ import annotations

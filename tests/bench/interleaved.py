@@ -18,7 +18,7 @@ import pytest
 
 from onegraph.kernels.device import Device
 from onegraph.stages.bench import BenchResult, Entry, bench
-from onegraph.trainer.bench import BenchSubject, named_size
+from onegraph.trainer.bench import BenchSubject, named_size, tf32_steps
 from onegraph.trainer.cli.bench import cumulative_sets
 
 ROUNDS = 12
@@ -73,6 +73,8 @@ class Measurements:
         # Peers on the host would compare NumPy with their CPU code, which nobody asks.
         if device.kind == "cuda" and size in PRECISIONS:
             found, skipped = peers.candidates(subject, device.kind, PRECISIONS[size])
+        if "tf32" in PRECISIONS.get(size, ()):
+            found = [*tf32_steps(subject, device), *found]
         try:
             return bench(
                 subject,

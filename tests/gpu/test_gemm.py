@@ -128,7 +128,7 @@ def raw(device, spec, a, b, *, tile_m: int, max_blocks: int = 4096) -> np.ndarra
 
 
 @pytest.mark.parametrize("trans", [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("shape", [(17, 33, 65), (100, 256, 37), (128, 84, 120), (2, 2, 5000)])
+@pytest.mark.parametrize("shape", [(17, 33, 65), (100, 256, 37), (128, 84, 120), (2, 2, 4000)])
 def test_bits_depend_on_neither_tile_grid_nor_alignment(cuda, shape, trans):
     spec = Matmul(*shape, *trans)
     a, b, _ = operands(spec)

@@ -5,6 +5,8 @@ import pytest
 from pair_runs import assert_same
 from replay.hindsight_rings import random_ring
 
+from onegraph.kernels.common.layout import SCHEDULES, Flag
+from onegraph.kernels.replay import tree
 from onegraph.kernels.replay.hindsight_assemble import Strategy
 
 pytestmark = pytest.mark.gpu
@@ -94,6 +96,55 @@ def test_a_head_outside_the_ring_is_taken_modulo_its_slots(cuda, head):
     ring = random_ring(rng, lanes=4, slots=30, turns=41, n_step=6)
     ring.head = head
     assert_same(cuda, "hindsight_assemble", **ring.arguments(rng.integers(0, 120, 400)))
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize(("lanes", "slots", "turns", "ends"), RINGS)
+@pytest.mark.parametrize(("n", "n_step", "weigh"), [(0, 1, 1), (1, 1, 1), (2, 3, 0), (700, 40, 1)])
+def test_sample_relabelled(cuda, strategy, lanes, slots, turns, ends, n, n_step, weigh):
+    rng, rows = np.random.default_rng(n), lanes * slots
+    ring = random_ring(
+        rng,
+        lanes=lanes,
+        slots=slots,
+        turns=turns,
+        ends=ends,
+        strategy=strategy,
+        n_step=n_step,
+        achieved=3,
+        seed=2**63 + 5,
+        step=2**32 + n,
+    )
+    written = np.arange(rows) < ring.filled
+    leaves = np.where(written & (ring.flags & Flag.INVALID == 0), rng.random(rows), 0)
+    nodes = np.empty(tree.node_count(rows))
+    tree.rebuild(leaves.astype(np.float32), nodes)
+    args = ring.arguments(np.zeros(n, np.int32))
+    width, padded = 7, ring.padded
+    batch = {
+        "leaves": leaves,
+        "nodes": nodes,
+        "generation": rng.integers(0, 2**32, rows),
+        "ring_state": rng.normal(size=(rows, padded)),
+        "ring_next_state": args.pop("next_state"),
+        "ring_action": rng.integers(0, 9, rows),
+        **{f"ring_{name}": args.pop(name) for name in ("reward", "flags", "episode")},
+        "schedule": np.full(SCHEDULES, 0.4),
+        "sampled_generation": n,
+        "state": n * padded,
+        "next_state": n * padded,
+        "action": n,
+        "weights": n,
+        "ticket": np.zeros(1),
+        "leaf_count": rows,
+        "width": width,
+        "strata": n // 2,
+        "weigh": weigh,
+        "goal": 5,
+        "goal_width": args.pop("width"),
+    }
+    unused = {name: args.pop(name) for name in ("last", "donor", "index")}
+    assert_same(cuda, "sample_relabelled", **args, **batch, index=len(unused["index"]))
 
 
 @pytest.mark.parametrize("n", [0, 1, 257, 3000])

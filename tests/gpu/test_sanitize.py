@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from capture_scenarios import CHILDREN, config, steps, trainer_on
+from gpu import test_aux_kernels as aux
 from gpu import test_env_kernels as env
 from gpu import test_gemm as matmul
+from gpu import test_head_kernels as heads
 from gpu import test_hindsight_kernels as hindsight
 from gpu import test_learner_kernels as learner
 from gpu import test_optim_kernels as optim
 from gpu import test_replay as replay
+from gpu import test_trunk_kernels as trunk
 from scratch_rules import run_poisoned
 
 from onegraph.kernels.device import Device
@@ -54,24 +57,34 @@ def _gemm(cuda: Device) -> None:
 CASES: dict[str, Callable[[Device], None]] = {
     "act": lambda d: learner.test_act(d, 257, 3, 4, 0.3, 0),
     "adam_step": lambda d: learner.test_adam_step(d, 257, "several", 0),
+    "add_noise": lambda d: aux.test_add_noise(d, 33, 5, 8, 0.3, 1),
     "advance_counters": lambda d: (
         learner.test_bias_corrections_at_any_age(d, 2),
         learner.test_advance_counters_through_a_run(d, COLLECT, 2),
     ),
     "apply_budget": lambda d: optim.test_apply_budget(d, 1001, 3, 1, 0.5),
+    "attention_core": lambda d: trunk.test_attention_core(d, 5, 8, 12, 2, 0),
+    "attention_core_grad": lambda d: trunk.test_attention_core_grad(d, 5, 8, 12, 2, 0),
     "batch_stats": lambda d: learner.test_batch_stats(d, 257, 0.01),
-    "clip_factor": lambda d: learner.test_clip_factor(d, 255, 0.5, None),
+    "c51_loss": lambda d: heads.test_c51_loss(d, 5, 51, 3, 1, 0.002),
+    "c51_values": lambda d: heads.test_c51_values(d, 5, 51, 5, 0),
     "claim_priorities": lambda d: replay.test_priorities_in_several_launches(
         d, _rng(), 1, 1025, 1025, 0.6, 1e-6
     ),
+    "clip_factor": lambda d: learner.test_clip_factor(d, 255, 0.5, None),
     "column_sum": lambda d: learner.test_column_sum(d, 33, 33),
     "component_norms": lambda d: optim.test_component_norms(d, 1001, 3, 1),
+    "denoise_loss": lambda d: aux.test_denoise_loss(d, 257, 5, 8, 0.7),
+    "depth_masks": lambda d: trunk.test_depth_masks(d, 33, 0.3),
     "dqn_loss": lambda d: learner.test_dqn_loss(d, 257, 5, 1, 1, 0),
     "env_bit_flip": lambda d: hindsight.test_env_bit_flip(d, 5, 33, 72, 4),
     "env_market": lambda d: env.test_env_market_in_every_mode(
         d, Sizing.EQUITY, Fill.NEXT_OPEN, RewardKind.LOG_RATIO
     ),
     "env_tabular": lambda d: env.test_env_tabular(d, 5, 40, -1, 3),
+    "expectile_loss": lambda d: aux.test_expectile_loss(d, 257, 3, 1, 0.7, 0.3),
+    "gate_backward": lambda d: trunk.test_gate_backward(d, 33, 9, 0.3, 0),
+    "gate_forward": lambda d: trunk.test_gate_forward(d, 33, 9, 5),
     "gather_f32": lambda d: replay.test_gather_scalars(d, _rng(), 1, "f32", 1023),
     "gather_i32": lambda d: replay.test_gather_scalars(d, _rng(), 1, "i32", 1023),
     "gather_relabelled": lambda d: hindsight.test_gather_relabelled(d, 257, 30, 32, 30, 0, 15, 15),
@@ -86,9 +99,18 @@ CASES: dict[str, Callable[[Device], None]] = {
     ],
     "importance_weights": lambda d: replay.test_importance_weights(d, _rng(), 1025, 0.73),
     "insert_rows": lambda d: replay.test_insert_rows(d, _rng(), 1, 33, 40, 3, 1),
+    "iql_modulate": lambda d: aux.test_iql_modulate(d, 257, 1.0, 1.0, 1e-3, 0.5, 2.0),
+    "iqn_cosines": lambda d: heads.test_iqn_cosines(d, 257, 7, 0, 1),
+    "iqn_loss": lambda d: heads.test_iqn_loss(d, 5, 33, 17, 3, 1, 0.005),
+    "iqn_mix": lambda d: heads.test_iqn_mix(d, 5, 3, 7),
+    "iqn_mix_grad": lambda d: heads.test_iqn_mix_grad(d, 5, 3, 7, 1),
+    "iqn_readiness": lambda d: heads.test_iqn_readiness(d, 257, (0.7, 0.4), 0, None),
+    "iqn_values": lambda d: heads.test_iqn_values(d, 5, 5, 3, 0.3),
+    "layer_norm": lambda d: trunk.test_layer_norm(d, 33, 257, 0),
+    "layer_norm_grad": lambda d: trunk.test_layer_norm_grad(d, 33, 257, 0, 1, 1),
+    "maintain": lambda d: learner.test_maintain(d, 257, 257, 0.005, 0, 0),
     "noisy_grad": lambda d: optim.test_noisy_grad(d, [(33, 34), (5, 1)]),
     "noisy_weights": lambda d: optim.test_noisy_weights(d, [(33, 34), (5, 1)], 0, 3),
-    "maintain": lambda d: learner.test_maintain(d, 257, 257, 0.005, 0, 0),
     "nstep_assemble": lambda d: replay.test_nstep_assemble(d, _rng(), 1, 7, 100, 350, 3),
     "pad_rows": lambda d: replay.test_pad_rows(d, _rng(), 1, 257, 5, 8),
     "philox_thresholds": lambda d: replay.test_philox_thresholds(d, _rng(), 1, 257, 1),
@@ -101,6 +123,10 @@ CASES: dict[str, Callable[[Device], None]] = {
     "refresh_inserted": lambda d: replay.test_refresh_inserted(d, _rng(), 33, 40, 39),
     "refresh_slot": lambda d: replay.test_refresh_inserted(d, _rng(), 2000, 20, 7),
     "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1),
+    "sample_batch": lambda d: replay.test_sample_batch(d, _rng(), 4096, 700, 7, 64, 3, 1),
+    "scale_weights": lambda d: replay.test_weights_in_two_launches(d, _rng(), 4096, 257, 0.4),
+    "scaled_add": lambda d: trunk.test_scaled_add_and_its_gradient(d, 257, 1.25, 1),
+    "scaled_add_grad": lambda d: trunk.test_scaled_add_and_its_gradient(d, 257, 1.25, 1),
     "spectral_dot": lambda d: optim.test_spectral_dot(d, [(33, 130), (5, 1)], 3),
     "spectral_grad": lambda d: optim.test_spectral_grad(d, [(33, 130), (5, 1)], 3),
     "spectral_power": lambda d: optim.test_spectral_power(d, [(33, 130), (5, 1)], 1),
@@ -109,8 +135,10 @@ CASES: dict[str, Callable[[Device], None]] = {
     "tree_descend": lambda d: replay.test_tree_descend(d, _rng(), 1, 1025, 33, 0.5),
     "update_priorities": lambda d: replay.test_update_priorities(d, _rng(), 1025, 1025, 0.6, 1e-6),
     "vaccine_partial": lambda d: optim.test_vaccine_partial(d, 1001, 3),
-    "sample_batch": lambda d: replay.test_sample_batch(d, _rng(), 4096, 700, 7, 64, 3, 1),
-    "scale_weights": lambda d: replay.test_weights_in_two_launches(d, _rng(), 4096, 257, 0.4),
+    "sample_relabelled": lambda d: [
+        hindsight.test_sample_relabelled(d, strategy, 5, 33, 50, 0.5, 700, 40, 1)
+        for strategy in hindsight.Strategy
+    ],
     "write_priorities": lambda d: replay.test_priorities_in_several_launches(
         d, _rng(), 4096, 1025, 257, 0.6, 1e-6
     ),

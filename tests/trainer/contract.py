@@ -130,6 +130,7 @@ VARIANTS: dict[str, Config] = {
     "hindsight, future": bit_flip(),
     "hindsight, final, uniform": bit_flip(hindsight__strategy="final", replay__alpha=0.0),
     "hindsight, random": bit_flip(hindsight__strategy="random", hindsight__k=1),
+    "hindsight and vaccine": bit_flip(hindsight__strategy="random", learn__vaccine=True),
     "contracts": market(
         replay__capacity=200,
         loop__epoch_steps=16,

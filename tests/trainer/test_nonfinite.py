@@ -376,20 +376,19 @@ def kept(trainer):
 
 @pytest.fixture(scope="module")
 def full():
-    config = short(preset="full", network__hidden=[32], learn__vaccine=False)
+    config = short(preset="full", network__hidden=[32])
     trainer = steps(fill(make(HostDevice(), config, "all")), 4)
     assert trainer.history(4)["skipped"].tolist() == [0] * 4
     return trainer
 
 
 @pytest.mark.parametrize("group", list(Group))
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_number_gone_bad_in_any_group_skips_the_whole_step(full, group, bad):
+def test_a_nan_in_any_group_skips_the_whole_step(full, group):
     """One optimiser step: a component that is no number stops the others with it."""
     start, stop = full.network.layout.range_of(group)
     theta = full.workspace.read("theta")
     broken = theta.copy()
-    broken[start + (stop - start) // 2] = bad
+    broken[start + (stop - start) // 2] = np.nan
     full.workspace.write("theta", broken)
     before, skipped = kept(full), full.history(1)["skipped"][0]
     full.learn()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Protocol
 
-from onegraph.kernels.device.base import Epilogue
+from onegraph.kernels.device.base import Epilogue, Precision
 from onegraph.stages.program import Buffer, Launch, MatmulOp, Op, ProgramError, Ref
 from onegraph.trainer.blocks.layout import Group, Layout, TensorSpec
 
@@ -26,6 +26,7 @@ class Emit:
             gradients are added up, one has them.
         instead: for tensors that the pass reads from another buffer of the same layout, that
             buffer: normalised or noisy weights.
+        precision: of its matrix products, where a device has the choice.
         first, total: for a `part`, its first row and the rows of the whole pass.
     """
 
@@ -37,6 +38,7 @@ class Emit:
     training: bool = False
     penalties: bool = True
     instead: Mapping[str, str] = field(default_factory=dict)
+    precision: Precision = "float32"
     first: int = 0
     total: int = 0
     ops: list[Op] = field(default_factory=list)
@@ -134,7 +136,19 @@ class Emit:
     ) -> None:
         """``out = epilogue(op(a) @ op(b))``, as `MatmulOp` has it."""
         self.ops.append(
-            MatmulOp(m, n, k, a, b, out, extra, trans_a=trans_a, trans_b=trans_b, epilogue=epilogue)
+            MatmulOp(
+                m,
+                n,
+                k,
+                a,
+                b,
+                out,
+                extra,
+                trans_a=trans_a,
+                trans_b=trans_b,
+                epilogue=epilogue,
+                precision=self.precision,
+            )
         )
 
     def linear(

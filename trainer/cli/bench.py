@@ -26,7 +26,7 @@ from onegraph.stages.bench import (
 from onegraph.stages.bench_table import figures, times_table
 from onegraph.stages.flags import parse_stages
 from onegraph.stages.registry import ALL, STAGES, StageSet
-from onegraph.trainer.bench import SIZES, BenchSubject, named_size
+from onegraph.trainer.bench import SIZES, BenchSubject, named_size, tf32_steps
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.cli.train import DeviceOption, SetOption
 from onegraph.trainer.config import parse_override
@@ -127,13 +127,19 @@ def measure(
     subject: BenchSubject, sets: list[StageSet], device: Device, *, rounds: int, peers: bool
 ) -> BenchResult:
     """The sets' times, and the peers' if asked for, in one interleaved run."""
-    if not peers:
-        return bench(subject, sets, device, rounds=rounds)
     others: list[Any]
+    own = tf32_steps(subject, device)
+    if not peers:
+        try:
+            return bench(subject, sets, device, rounds=rounds, peers=own)
+        finally:
+            for candidate in own:
+                candidate.close()
     if subject.size.replay_only:
         others, skipped = [], {"peers": "there is no peer of the replay alone"}
     else:
         others, skipped = load_peers().candidates(subject, device.kind, say=notes().print)
+    others = [*own, *others]
     candidates: list[Candidate] = list(others)
     try:
         return bench(subject, sets, device, rounds=rounds, peers=candidates, skipped=skipped)

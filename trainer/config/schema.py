@@ -360,6 +360,11 @@ class NetworkConfig(Section):
         description="largest singular value that the hidden layers and blocks are read with; "
         "0: as they are",
     )
+    precision: Literal["float32", "tf32"] = Field(
+        "float32",
+        description="tf32: large matrix products may round their factors to TF32 (10 bits behind "
+        "the point) for a GPU's tensor cores; the host and small products stay at float32",
+    )
     iqn: IqnConfig = Field(IqnConfig(), description="quantile head")
     c51: C51Config = Field(C51Config(), description="categorical head")
 
