@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -262,8 +262,9 @@ class Trainer:
         # What the network before left there may lie in gaps of this one's, or in ranges of it that
         # a gradient does not reach.
         with self.device.ledger.within("io"):
+            declared = {b.name for b in self.learn_program.buffers}
             for name in GRADIENTS:
-                if name in self.workspace.buffers:
+                if name in declared:
                     self.workspace.write(name, np.zeros(size, np.float32))
 
     def _put_constants(self) -> None:
@@ -307,6 +308,15 @@ class Trainer:
             replaced = runner in old or self.network != network
             if isinstance(runner, Runner) and replaced and runner not in self.runners.values():
                 runner.retire("the trainer has another config now; make it again")
+        self._drop_unused(programs.values())
+
+    def _drop_unused(self, before: Iterable[StepProgram]) -> None:
+        """Free what the programs before had, and nothing that still runs has."""
+        runners = [r for r in self.workspace.owners if isinstance(r, Runner) and not r.retired]
+        needed = {b.name for runner in runners for b in runner.program.buffers}
+        needed |= {b.name for p in (self.learn_program, self.collect_program) for b in p.buffers}
+        names = {b.name for program in before for b in program.buffers}
+        self.workspace.drop(sorted(names - needed))
 
     # ---------------------------------------------------------------- stepping
 
