@@ -184,6 +184,12 @@ class EquivalenceContract:
                 differs[format_set(stages)] = wrong
         assert differs == {}
 
+    @pytest.mark.parametrize("variant", ["full", "full, C51, noisy"])
+    def test_two_runs_are_one(self, open_device: OpenDevice, variant: str) -> None:
+        config = VARIANTS[variant]
+        first, second = (trajectory(make(open_device(), config), 30) for _ in range(2))
+        assert first == second
+
     def test_the_variants_differ(self, open_device: OpenDevice) -> None:
         """A field that no op reads would make its variant the chain."""
         ends = {}
@@ -627,7 +633,8 @@ class EvaluationContract:
             q = trained.q_values(space.read("short_obs"))[0]
             step.step()
             taken = q[space.read("short_action")[0]]
-            assert taken >= q.max() - 1e-5 * np.abs(q).max()  # float32 may not tell them apart
+            # float32 may not tell them apart; an expectation over atoms cancels most of itself.
+            assert taken >= q.max() - 1e-4 * np.abs(q).max() - 1e-5
 
     def test_baselines_are_flat_and_buy_and_hold(self, trained: Trainer) -> None:
         assert trained.market is not None

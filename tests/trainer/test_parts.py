@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from trainer.setups import fill, full, make, small, steps
 
@@ -195,6 +197,34 @@ def found(config: Config, stages: str) -> Found:
 
 def named(pattern: str, names: set[str]) -> set[str]:
     return {name for name in names if re.fullmatch(pattern, name)}
+
+
+def test_every_part_acts_in_the_small_full_learner() -> None:
+    """Or that its bits are the same in every set of stages would say little of it."""
+    config = full()
+    trainer = fill(make(HostDevice(), config))
+    seen: dict[str, list[np.ndarray]] = defaultdict(list)
+    names = ("depth_scale", "iqn_ready", "vaccine_removed", "budget_scales", "spectral_sigma")
+    for _ in range(config.loop.epoch_steps):
+        steps(trainer, 1)
+        for name in names:
+            seen[name].append(trainer.workspace.read(name))
+        seen["td"].append(np.abs(trainer.workspace.read("td")).mean())
+        seen["unscaled td"].append(trainer.history(1)["td_mean"][0])
+    depth = np.array(seen["depth_scale"])
+    assert (depth == 0.0).any()
+    assert (depth.min(axis=1) > 1.0).any(), "each that is kept is scaled up"
+    ready = np.array(seen["iqn_ready"])[:, 1]
+    assert ((ready > 0.0) & (ready < 1.0)).any()
+    assert min(seen["vaccine_removed"]) < 0.0
+    scales = np.array(seen["budget_scales"])
+    assert (scales < 1.0).any()
+    assert (scales == 1.0).any()
+    assert (np.array(seen["spectral_sigma"]) > config.network.spectral_cap).any()
+    ratio = np.array(seen["td"]) / np.array(seen["unscaled td"])
+    assert ratio.max() > 1.1
+    assert ratio.min() < 0.9
+    trainer.close()
 
 
 @EACH
