@@ -20,7 +20,7 @@ from onegraph.kernels.learner.noisy import NoisyPass
 from onegraph.stages.program import Buffer, Launch, Memset, Op, Ref, merge_buffers
 from onegraph.trainer.blocks.budget import GradientBudget
 from onegraph.trainer.blocks.emit import Emit
-from onegraph.trainer.blocks.grouping import grouped_products
+from onegraph.trainer.blocks.grouping import grouped_products, side_by_side
 from onegraph.trainer.blocks.head_loss import HeadBatch, LossBuffers
 from onegraph.trainer.blocks.iql import Modulation, ValueLoss, Values
 from onegraph.trainer.blocks.layout import Group
@@ -162,11 +162,11 @@ class Learner:
             network.forward(self._select, x, use)
         network.forward(self._target, x, Pass.TARGET)
         network.values(selecting, network.found(selecting, x, use), use)
-        ops = [*self._select.take(), *self._target.take()]
+        ops = [*side_by_side([self._select.take(), self._target.take()])]
         for emit, prefix in self._batches():
             self._gradients[prefix] = self._loss(emit, prefix, selecting, use)
             ops += emit.take()
-        return grouped_products(ops)
+        return tuple(ops)
 
     def _batches(self) -> tuple[tuple[Emit, str], ...]:
         """The online pass of the batch, and of the vaccine batch if there is one."""
@@ -269,10 +269,12 @@ class Learner:
         network, b = self.network, self.shapes.batch
         states = Ref(BATCH.states, 0, b * self.shapes.padded) if self._vaccine else None
         states = states or Ref(BATCH.states)
+        passes: list[tuple[Op, ...]] = []
         if network.value_networks:
             aux, own, nets = self._aux, self._value, network.value_networks
             q = network.values(aux, network.forward(aux, states, Pass.TARGET), Pass.TARGET)
             values = nets.forward(own, states)  # by what Adam changes; they have no target
+            passes += [aux.take(), own.take()]
             action, weight = (
                 Ref(name, 0, b) if self._vaccine else Ref(name)
                 for name in (BATCH.actions, BATCH.weights)
@@ -286,33 +288,34 @@ class Learner:
             x = decoder.noised(noised, states, self.config.seed)
             decoder.forward(noised, network.features(noised, x))
             decoder.loss(noised, states)
-        return grouped_products([*self._aux.take(), *self._value.take(), *self._noised.take()])
+            passes.append(noised.take())
+        return (*side_by_side(passes), *self._value.take())
 
     # ---------------------------------------------------------------- gradients
 
     def _backward(self) -> tuple[Op, ...]:
         network, b = self.network, self.shapes.batch
-        ops: list[Op] = []
+        passes: list[tuple[Op, ...]] = []
         for emit, prefix in self._batches():
             grads = self._gradients[prefix]
             x = emit.rows_of(Ref(BATCH.states), self.shapes.padded)
             outputs = network.found(emit, x, Pass.ONLINE)
             network.backward(emit, x, outputs, grads.plain, grads.distribution)
-            ops += emit.take()
+            passes.append(emit.take())
         if network.value_networks:
             states = Ref(BATCH.states, 0, b * self.shapes.padded)
             network.value_networks.backward(
                 self._value, states if self._vaccine else Ref(BATCH.states)
             )
-            ops += self._value.take()
+            passes.append(self._value.take())
         if network.denoise:
             noised = self._noised
             x = noised.buffer("denoise_noised", (b, self.shapes.padded))
             features = network.features(noised.silent(), x)
             grad = network.denoise.backward(noised, features)
             network.trunk_backward(noised, x, features, grad)
-            ops += noised.take()
-        return (*grouped_products(ops), *self._combined())
+            passes.append(noised.take())
+        return (*side_by_side(passes), *self._combined())
 
     def _combined(self) -> tuple[Op, ...]:
         """From the gradients of what the passes read to one gradient of the parameters."""

@@ -62,11 +62,12 @@ class SelectivityGate:
 
     def backward(self, emit: Emit, x: Ref, grad_out: Ref, *, need_grad_in: bool) -> Ref | None:
         """The gradients of the logits, the penalty's with them if the pass has it, and of `x`."""
-        # The kernel takes an array in any case; without need one element stands in.
+        # The kernel takes an array in any case. Without need it writes nothing: an element a row
+        # stands in, so that parts of one pass have none in common and may run at once.
         grad_in = (
             emit.buffer("gate.grad_in", (emit.rows, self.width))
             if need_grad_in
-            else emit.scratch("gate.no_grad_in", (1,))
+            else emit.buffer("gate.no_grad_in", (emit.rows,))
         )
         emit.launch(
             "gate_backward",
