@@ -309,6 +309,11 @@ class Runner:
         self.release_graphs()
         self._retired = why
 
+    @property
+    def retired(self) -> bool:
+        """Whether it refuses further steps."""
+        return bool(self._retired)
+
     # ---------------------------------------------------------------- binding
 
     @cold_path("when an array has moved")

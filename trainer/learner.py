@@ -7,14 +7,15 @@ batch: one forward pass serves both, and each has a backward pass of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.common.layout import ADAM_GROUPS
-from onegraph.kernels.learner.budget import Component
+from onegraph.kernels.common.layout import ADAM_GROUPS, Counter
+from onegraph.kernels.learner.budget import COMPONENT_OF, Component
 from onegraph.kernels.learner.noisy import NoisyPass
 from onegraph.stages.program import Buffer, Launch, Memset, Op, Ref, merge_buffers
 from onegraph.trainer.blocks.budget import GradientBudget
@@ -22,6 +23,7 @@ from onegraph.trainer.blocks.emit import Emit
 from onegraph.trainer.blocks.grouping import branched, grouped_products, side_by_side
 from onegraph.trainer.blocks.head_loss import HeadBatch, LossBuffers
 from onegraph.trainer.blocks.iql import Modulation, ValueLoss, Values
+from onegraph.trainer.blocks.layout import Group
 from onegraph.trainer.blocks.residual import draw_depth
 from onegraph.trainer.blocks.vaccine import VaccineProjection
 from onegraph.trainer.network import Outputs, Pass
@@ -56,6 +58,7 @@ class Learner:
         self._value = network.emit("value", shapes.batch, Pass.ONLINE)
         self._noised = network.emit("noised", shapes.batch, Pass.ONLINE)
         self._noised.grads = GRAD_AUX
+        self._noised.penalties = False  # `grad` has them, and the two are added up
         self._values: tuple[Values, ValueLoss] | None = None
         self._gradients: dict[str, _Gradients] = {}
         self._extra: list[Buffer] = []
@@ -332,8 +335,17 @@ class Learner:
         if self._budget:
             ops += self._budget.ops()
         if self._vaccine:
-            ops += self._vaccine.ops()
+            ops += [*self._without_share(), *self._vaccine.ops()]
         return tuple(ops)
+
+    def _without_share(self) -> Iterator[Op]:
+        """What has no share of the gradient is given none by the projection either."""
+        if not self._budget:
+            return
+        for group in (Group.SELECTIVITY, Group.ATTENTION, Group.TRUNK, Group.IQN):
+            start, end = self.network.layout.range_of(group)
+            if start < end and not self._budget.shares[COMPONENT_OF[Counter(group)]]:
+                yield Memset(Ref(GRAD_VACCINE, start, end - start), blocking=True)
 
     def _clip(self) -> tuple[Op, ...]:
         """The finite check and the clip factor, from the norm."""

@@ -580,7 +580,7 @@ class Device(ABC):
         given = (*(x.size for x in arrays), 0 if extra is None else extra.size)
         if spec.epilogue == "bias_grad" and spec.trans_b:
             self.fail("CUDA_ERROR_INVALID_VALUE", op, f"{spec}: bias_grad needs b as it is stored")
-        if sizes != given or any(x.dtype != np.float32 for x in product.operands):
+        if sizes != given or any(x.dtype != DTYPES["f32"] for x in product.operands):
             self.fail(
                 "CUDA_ERROR_INVALID_VALUE",
                 op,

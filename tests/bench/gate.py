@@ -24,8 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 from injected import InjectedRun
 from numpy.typing import NDArray
-from peers import Peer, PeerSpec, open_peer
-from peers.problem import InitialState, named_parameters, problem
+from peers import Peer, PeerSpec, open_peer, problem
+from peers.full.problem import draws_of, is_full
+from peers.problem import InitialState, named_parameters
 
 from onegraph.kernels.device import Device
 from onegraph.kernels.learner.publish import RecordField
@@ -42,6 +43,31 @@ GATE: Mapping[str, object] = {
     "network.hidden": [24, 16],
     "learn.batch_size": 32,
     "learn.max_grad_norm": 0.1,
+    "replay.capacity": 1024,
+    "replay.eps": 0.01,
+}
+FULL_GATE: Mapping[str, object] = {
+    "states": 16,
+    "network.attention_groups": 4,
+    "network.attention_heads": 2,
+    "network.hidden": [16],
+    "network.spectral_cap": 0.9,
+    "network.gate_l1": 0.05,
+    "network.drop_path": 0.4,
+    "network.iqn.quantiles": 8,
+    "network.iqn.target_quantiles": 6,
+    "network.iqn.kappa": 0.5,
+    "network.iqn.ready_low": 0.5,
+    "network.iqn.ready_high": 3.0,
+    "network.iqn.ready_decay": 0.9,
+    "aux.iql_hidden": 12,
+    "aux.modulate_eps": 0.1,
+    "aux.denoise_hidden": 12,
+    "aux.denoise_weight": 1.0,
+    "learn.batch_size": 32,
+    "learn.weight_decay": 0.1,
+    "learn.adam_eps": 1e-6,
+    "learn.max_grad_norm": 0.5,
     "replay.capacity": 1024,
     "replay.eps": 0.01,
 }
@@ -76,10 +102,22 @@ def gate_subject() -> BenchSubject:
     return BenchSubject(named_size("S"), GATE)
 
 
+def full_subject() -> BenchSubject:
+    """The full preset's step at a small size."""
+    return BenchSubject(named_size("FULL"), FULL_GATE)
+
+
 def rows(subject: BenchSubject, steps: int) -> NDArray[np.int32]:
-    """The rows of each step [steps, B], drawn uniformly: they repeat."""
+    """The rows of each step [steps, B], drawn uniformly: they repeat.
+
+    Within a full step they do not: a row that stands twice in a batch has two TD errors, of other
+    quantile levels, and which of them a library keeps is its own affair.
+    """
     shapes = subject.shapes
     rng = np.random.default_rng(subject.config.seed)
+    if is_full(subject.config):
+        drawn = [rng.permutation(shapes.capacity)[: shapes.draws] for _ in range(steps)]
+        return np.array(drawn, np.int32)
     return rng.integers(0, shapes.capacity, (steps, shapes.batch)).astype(np.int32)
 
 
@@ -101,8 +139,9 @@ def ours(subject: BenchSubject, device: Device, steps: int) -> Trajectory:
 def theirs(peer: Peer, subject: BenchSubject, steps: int) -> Trajectory:
     """A peer's steps on the same rows."""
     losses = []
-    for indices in rows(subject, steps):
-        peer.step(indices)
+    full = is_full(subject.config)
+    for step, indices in enumerate(rows(subject, steps)):
+        peer.step(draws_of(subject, step, indices) if full else indices)
         losses.append(peer.loss())
     return Trajectory(np.array(losses), _flat(peer.parameters()), peer.priorities())
 
