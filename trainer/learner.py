@@ -20,7 +20,7 @@ from onegraph.kernels.learner.noisy import NoisyPass
 from onegraph.stages.program import Buffer, Launch, Memset, Op, Ref, merge_buffers
 from onegraph.trainer.blocks.budget import GradientBudget
 from onegraph.trainer.blocks.emit import Emit
-from onegraph.trainer.blocks.grouping import branched, grouped_products, side_by_side
+from onegraph.trainer.blocks.grouping import branched, side_by_side
 from onegraph.trainer.blocks.head_loss import HeadBatch, LossBuffers
 from onegraph.trainer.blocks.iql import Modulation, ValueLoss, Values
 from onegraph.trainer.blocks.layout import Group
@@ -152,7 +152,7 @@ class Learner:
 
     def _forward(self) -> tuple[Op, ...]:
         self.network.forward(self._online, Ref(BATCH.states), Pass.ONLINE)
-        return grouped_products(self._online.take())
+        return side_by_side([self._online.take()])
 
     def _targets_and_losses(self) -> tuple[Op, ...]:
         network, x = self.network, Ref(BATCH.next_states)
