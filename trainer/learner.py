@@ -20,7 +20,7 @@ from onegraph.kernels.learner.noisy import NoisyPass
 from onegraph.stages.program import Buffer, Launch, Memset, Op, Ref, merge_buffers
 from onegraph.trainer.blocks.budget import GradientBudget
 from onegraph.trainer.blocks.emit import Emit
-from onegraph.trainer.blocks.grouping import grouped_products, side_by_side
+from onegraph.trainer.blocks.grouping import branched, grouped_products, side_by_side
 from onegraph.trainer.blocks.head_loss import HeadBatch, LossBuffers
 from onegraph.trainer.blocks.iql import Modulation, ValueLoss, Values
 from onegraph.trainer.blocks.layout import Group
@@ -90,7 +90,7 @@ class Learner:
         return merge_buffers(
             *(emit.buffers for emit in passes),
             self._extra,
-            network.spectral.buffers() if network.spectral else (),
+            network.spectral.buffers(GRADIENTS) if network.spectral else (),
             self._budget.buffers() if self._budget else (),
             self._vaccine.buffers() if self._vaccine else (),
             network.state(),
@@ -162,11 +162,15 @@ class Learner:
             network.forward(self._select, x, use)
         network.forward(self._target, x, Pass.TARGET)
         network.values(selecting, network.found(selecting, x, use), use)
-        ops = [*side_by_side([self._select.take(), self._target.take()])]
+        passes = side_by_side([self._select.take(), self._target.take()])
+        zeroed: list[Op] = []  # by calls that are waited for, at first: no branch takes those
+        losses: list[list[Op]] = []
         for emit, prefix in self._batches():
             self._gradients[prefix] = self._loss(emit, prefix, selecting, use)
-            ops += emit.take()
-        return tuple(ops)
+            ops = emit.take()
+            zeroed += [op for op in ops if isinstance(op, Memset)]
+            losses.append([op for op in ops if not isinstance(op, Memset)])
+        return (*passes, *zeroed, *branched(losses))
 
     def _batches(self) -> tuple[tuple[Emit, str], ...]:
         """The online pass of the batch, and of the vaccine batch if there is one."""
@@ -320,16 +324,14 @@ class Learner:
     def _combined(self) -> tuple[Op, ...]:
         """From the gradients of what the passes read to one gradient of the parameters."""
         network = self.network
-        buffers = [GRAD]
-        buffers += [GRAD_VACCINE] if self._vaccine else []
-        ops: list[Op] = []
-        for grads in buffers:
-            if network.spectral:
-                ops += network.spectral.grad_ops(grads=grads)
-            if network.noisy:
-                ops += network.noisy.grad_ops(network.layout, grads=grads)
+        corrections: list[tuple[Op, ...]] = []
+        for grads in (GRAD, GRAD_VACCINE) if self._vaccine else (GRAD,):
+            normal = network.spectral.grad_ops(grads=grads) if network.spectral else ()
+            noisy = network.noisy.grad_ops(network.layout, grads=grads) if network.noisy else ()
+            corrections.append((*normal, *noisy))
         if network.denoise and network.spectral:
-            ops += network.spectral.grad_ops(grads=GRAD_AUX)
+            corrections.append(network.spectral.grad_ops(grads=GRAD_AUX))
+        ops = [*branched(corrections)]
         if self._budget:
             ops += self._budget.ops()
         if self._vaccine:

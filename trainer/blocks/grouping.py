@@ -39,8 +39,8 @@ def side_by_side(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
     """Passes of which none waits for another one: products in groups, or branches.
 
     Small products of all passes go level by level into groups, which saves nodes. As soon as there
-    is one that has a launch of its own, each pass is a branch, with groups inside. Passes
-    that do depend on one another are one branch, in the order given; one of a single op is not
+    is one that has a launch of its own, each pass is a branch, with groups inside. Passes that do
+    depend on one another are one branch, in the order given; one of a single op is not
     worth a fork and stands before the branches.
 
     Args:
