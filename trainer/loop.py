@@ -406,7 +406,7 @@ def _named(arrays: list[str]) -> str:
 def q_table(trainer: Trainer, environment: TabularEnvironment) -> np.ndarray[Any, Any]:
     """The learned action values [S, A] of a tabular environment."""
     observations = np.eye(environment.observation_width, dtype=np.float32)
-    return trainer.network.q_values(trainer.parameters(), observations)
+    return trainer.q_values(observations)
 
 
 def q_error(trainer: Trainer, environment: TabularEnvironment) -> float:

@@ -370,6 +370,18 @@ class Trainer:
             return self.workspace.read("theta")
 
     @cold_path("in the epoch scope, when no step runs")
+    def q_values(self, observations: NDArray[np.float32]) -> NDArray[np.float64]:
+        """The action values [rows, A] that evaluation acts by, computed on the host.
+
+        Args:
+            observations: [rows, S] or [rows, Sp].
+        """
+        names = ("theta", "counters", *(b.name for b in self.network.state()))
+        with self.device.ledger.within("epoch"):
+            state = {name: self.workspace.read(name) for name in names}
+        return self.network.q_values(state.pop("theta"), observations, state)
+
+    @cold_path("in the epoch scope, when no step runs")
     def indices(self) -> NDArray[np.int32]:
         """The batch indices of the last learning step."""
         with self.device.ledger.within("epoch"):
