@@ -35,9 +35,9 @@ CUBLASLT_FROM = 1 << 27
 _ENOUGH_TILES = 96
 
 
-#: Elements of an output, and length of a sum, from which it is cuBLASLt's too: it writes wide
-#: rows faster, and shares out long sums.
-_CUBLASLT_FROM_OUTPUT, _CUBLASLT_FROM_SUM = 1 << 20, 1 << 12
+#: Elements of an output, its rows, and the length of a sum, from which it is cuBLASLt's too: it
+#: writes large outputs faster, wastes less of a tile on few columns, and shares out long sums.
+_CUBLASLT_FROM_OUTPUT, _CUBLASLT_FROM_ROWS, _CUBLASLT_FROM_SUM = 1 << 20, 1 << 13, 1 << 12
 
 
 def is_large(m: int, n: int, k: int) -> bool:
@@ -45,7 +45,8 @@ def is_large(m: int, n: int, k: int) -> bool:
     return (
         m * n * k >= CUBLASLT_FROM
         or m * n >= _CUBLASLT_FROM_OUTPUT
-        or (k >= _CUBLASLT_FROM_SUM and m * n * k > 0)
+        or m >= _CUBLASLT_FROM_ROWS
+        or k >= _CUBLASLT_FROM_SUM
     )
 
 

@@ -87,7 +87,7 @@ def test_defaults_alone_are_a_valid_config():
     assert load_config() == Config()
 
 
-@pytest.mark.parametrize("name", ["bit-flip", "chain", "demo", "truncation-probe"])
+@pytest.mark.parametrize("name", ["bit-flip", "chain", "coin", "demo", "truncation-probe"])
 def test_shipped_configs_load_by_name(name):
     assert load_config(name).run_dir == f"runs/{name}"
     assert load_config(shipped_configs()[name]) == load_config(name)
@@ -214,6 +214,32 @@ def test_a_bad_value_is_refused_by_name(write, toml, message):
             },
             "override env.market.validation_end = 2010-01-01: leaves no validation",
         ),
+        (
+            {"preset": "full", "learn.max_grad_norm": 0.0},
+            "override learn.max_grad_norm = 0.0: is no norm to have shares of, which budget.on",
+        ),
+        (
+            {"network.iqn.ready_low": 2.0},
+            "override network.iqn.ready_low = 2.0: is not below ready_high = 1.0; the blend goes",
+        ),
+        ({"network.iqn.ready_decay": 1.0}, "override network.iqn.ready_decay = 1.0: use less than"),
+        (
+            {"network.c51.v_min": 10.0},
+            "override network.c51.v_min = 10.0: is not below v_max = 10.0; lower it",
+        ),
+        ({"aux.modulate": True}, "override aux.modulate = true: needs the value networks; set aux"),
+        (
+            {"aux.modulate_low": 3.0},
+            "override aux.modulate_low = 3.0: is above modulate_high = 2.0; lower it",
+        ),
+        (
+            {"aux.expectile_high": 0.2},
+            "x.toml: aux.expectile_low = 0.3: is above expectile_high = 0.2; lower it",
+        ),
+        (
+            {"learn.budget.q": 0.8},
+            "override learn.budget.q = 0.8: makes the shares add up to 1.1; they must add up to 1",
+        ),
         ({"learn.lrs": 1}, "override learn.lrs = 1: unknown field; did you mean learn.lr?"),
         ({"seed": 1, "seed.low": 2}, "override seed.low: seed is set to a value, so it has no low"),
     ],
@@ -236,6 +262,11 @@ def test_values_that_do_not_fit_one_another_are_refused(write, overrides, messag
             "env.market.validation_end": dt.date(2011, 1, 1),
         },
         {"env.market.data": "sample:IBM", "env.market.symbol": "IBM"},
+        {"learn.max_grad_norm": 0.0},
+        {"network.noisy": True, "network.spectral_cap": 1.0},
+        {"network.head": "c51", "aux.iql": True, "aux.modulate": True},
+        {"preset": "full", "network.residual_blocks": 0},
+        {"preset": "full", "network.attention_groups": 3},  # the environment's width decides
     ],
 )
 def test_values_at_the_edge_are_taken(write, overrides):
@@ -245,7 +276,7 @@ def test_values_at_the_edge_are_taken(write, overrides):
 def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert refusal("none.toml") == (
-        "none.toml: no such file; the shipped configs are bit-flip, chain, demo, truncation-probe"
+        "none.toml: no such file; the shipped configs are bit-flip, chain, coin, demo, truncation-probe"
     )
     (tmp_path / "folder").mkdir()
     assert refusal("folder").startswith("folder: cannot be read (Is a directory)")
@@ -284,7 +315,7 @@ def test_an_override_without_a_field_or_equals_sign_is_refused(text):
         parse_override(text)
 
 
-@pytest.mark.parametrize("name", [None, "bit-flip", "chain", "demo", "truncation-probe"])
+@pytest.mark.parametrize("name", [None, "bit-flip", "chain", "coin", "demo", "truncation-probe"])
 def test_a_dumped_config_loads_back_equal(write, name):
     config = load_config(name, {"run_dir": 'a "b" \\ \x7f \u00e9 \U0001f4c8\n'})
     assert load_config(write(config_to_toml(config))) == config

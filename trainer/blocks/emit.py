@@ -22,8 +22,8 @@ class Emit:
         params: buffer that the pass reads its parameters from.
         grads: buffer that it writes their gradients to.
         training: whether the pass is the one that learns: stochastic depth acts in it alone.
-        penalised: whether the penalties on the parameters are part of this pass' objective: they
-            count once, however many passes share the parameters.
+        penalties: whether penalties on parameters are part of the gradients: of the passes whose
+            gradients are added up, one has them.
         instead: for tensors that the pass reads from another buffer of the same layout, that
             buffer: normalised or noisy weights.
         precision: of its matrix products, where a device has the choice.
@@ -36,7 +36,7 @@ class Emit:
     params: str = "theta"
     grads: str = "grad"
     training: bool = False
-    penalised: bool = True
+    penalties: bool = True
     instead: Mapping[str, str] = field(default_factory=dict)
     precision: Precision = "float32"
     first: int = 0

@@ -245,10 +245,11 @@ class MarketConfig(Section):
 class EnvConfig(Section):
     """The environment that the `collect` program steps on the device."""
 
-    kind: Literal["market", "chain", "truncation-probe", "cliff", "bit-flip"] = Field(
+    kind: Literal["market", "chain", "truncation-probe", "cliff", "bit-flip", "coin"] = Field(
         "market",
         description="market: trade bars; chain: walk right to +1; truncation-probe: one state, "
-        "reward 1; cliff: CliffWalking-v1; bit-flip: turn env.bits bits into a goal, one a step",
+        "reward 1; cliff: CliffWalking-v1; bit-flip: turn env.bits bits into a goal, one a step; "
+        "coin: reward 0 or 1 by chance",
     )
     lanes: int = Field(64, ge=1, le=1_048_576, description="E, the environments stepped together")
     max_episode_steps: int = Field(
@@ -256,7 +257,7 @@ class EnvConfig(Section):
         ge=0,
         lt=2**31,
         description="truncate an episode after this many steps; 0: never, "
-        "and after env.bits steps when kind is bit-flip",
+        "and after env.bits steps when kind is bit-flip; the coin's episodes are one step long",
     )
     bits: int = Field(
         15, ge=1, le=64, description="bits of the state and of the goal; read when kind is bit-flip"
@@ -284,7 +285,9 @@ class IqnConfig(Section):
     ready_low: float = Field(
         0.1, ge=0.0, le=1e9, description="mean quantile loss below which the quantile head decides"
     )
-    ready_decay: Fraction = Field(0.99, description="decay of the mean of the quantile loss")
+    ready_decay: float = Field(
+        0.99, ge=0.0, lt=1.0, description="decay of the mean of the quantile loss"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -514,6 +517,16 @@ class LearnConfig(Section):
     lr: LearningRateSchedule = Field(LearningRateSchedule(), description="learning rate")
     tau: TauSchedule = Field(TauSchedule(), description="target update; read when target is soft")
     epsilon: EpsilonSchedule = Field(EpsilonSchedule(), description="exploration")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.budget.on and not self.max_grad_norm:
+            problem = (
+                "is no norm to have shares of, which budget.on = true asks for; raise it, or set"
+                " budget.on = false"
+            )
+            raise MismatchError(self, "max_grad_norm", problem)
+        return self
 
 
 class LoopConfig(Section):
