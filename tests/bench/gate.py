@@ -62,7 +62,7 @@ FULL_GATE: Mapping[str, object] = {
     "network.attention_groups": 4,
     "network.attention_heads": 2,
     "network.hidden": [16],
-    "network.spectral_cap": 0.9,
+    "network.spectral_cap": 1.0,
     "network.gate_l1": 0.06,
     "network.drop_path": 0.4,
     "network.iqn.quantiles": 8,

@@ -121,7 +121,7 @@ def test_every_part_of_the_full_gate_has_its_say():
         {"huber_delta": 0.99},
         {"expectile_high": 0.71},
         {"expectile_low": 0.31},
-        {"spectral_cap": 0.91},
+        {"spectral_cap": 1.01},
         {"weight_decay": 0.11},
         {"gate_l1": 0.051},
         {"denoise_weight": 0.26},
