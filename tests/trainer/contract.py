@@ -191,7 +191,8 @@ class EquivalenceContract:
         self, open_device: OpenDevice, monkeypatch: pytest.MonkeyPatch, variant: str
     ) -> None:
         """As if each product were large enough for a launch of its own."""
-        config, grouped = VARIANTS[variant], make(open_device(), VARIANTS[variant], "0")
+        config = VARIANTS[variant]
+        grouped = make(open_device(), config, "0")
         monkeypatch.setattr(grouping, "_SHARES_UP_TO", 0)
         branched = make(open_device(), config, "0")
         few, many = (
