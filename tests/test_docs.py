@@ -58,6 +58,8 @@ def test_configs_named_in_the_table_exist():
 
     fields = {field.name for field in config_reference()}
     sections = {name.rpartition(".")[0] for name in fields}
-    rows = [line.split("|")[2] for line in DETAILS.read_text().splitlines() if line.startswith("| [")]
+    rows = [
+        line.split("|")[2] for line in DETAILS.read_text().splitlines() if line.startswith("| [")
+    ]
     named = {n for cell in rows for n in re.findall(r"`([a-z_.0-9]+)(?: = [^`]*)?`", cell)}
     assert named <= fields | sections, named - fields - sections

@@ -186,20 +186,21 @@ class EquivalenceContract:
                 differs[format_set(stages)] = wrong
         assert differs == {}
 
-    @pytest.mark.parametrize("variant", ["full", "full, C51, noisy", "C51"])
+    @pytest.mark.parametrize("variant", ["full", "full, C51, noisy"])
     def test_passes_in_branches_keep_every_bit(
         self, open_device: OpenDevice, monkeypatch: pytest.MonkeyPatch, variant: str
     ) -> None:
         """As if each product were large enough for a launch of its own."""
-        config, grouped = VARIANTS[variant], make(open_device(), VARIANTS[variant], "0")
+        config = VARIANTS[variant]
+        grouped = make(open_device(), config, "0")
         monkeypatch.setattr(grouping, "_SHARES_UP_TO", 0)
         branched = make(open_device(), config, "0")
-        has_branches = [
-            any(isinstance(op, Branches) for phase in t.learn_program.phases for op in phase.ops)
+        few, many = (
+            sum(isinstance(op, Branches) for phase in t.learn_program.phases for op in phase.ops)
             for t in (grouped, branched)
-        ]
+        )
         grouped.close()
-        assert has_branches == [False, True]
+        assert few < many
         reference = trajectory(branched, 16)
         for stages in ("4", "5,4,2,1", "all"):
             assert trajectory(make(open_device(), config, stages), 16) == reference, stages

@@ -26,15 +26,16 @@ SHORTER: dict[str, object] = {
 }
 
 
-#: The chain by the distributional heads. Its returns are sure, so they differ from the shipped chain
-#: in their own settings alone: enough levels for the mean, and atoms where the returns lie.
+#: The chain by the distributional heads: enough levels and steps for the mean over all levels, and
+#: atoms where the returns lie.
 IQN: dict[str, object] = {
     "network.head": "iqn",
     "network.dueling": False,
     "network.iqn.quantiles": 8,
     "network.iqn.target_quantiles": 4,
     "learn.batch_size": 32,
-    "learn.lr.start": 5e-3,
+    "learn.lr.start": 2e-2,
+    "learn.epsilon.start": 0.5,  # so that the right end is seen as often as the left
 }
 C51: dict[str, object] = {
     "network.head": "c51",
@@ -48,9 +49,7 @@ C51: dict[str, object] = {
 LEVELS = ((np.arange(64) + 0.5) / 64).astype(np.float32)
 
 
-def trained(
-    open_device: OpenDevice, config: Config, steps: int, stages: str = "all"
-) -> Trainer:
+def trained(open_device: OpenDevice, config: Config, steps: int, stages: str = "all") -> Trainer:
     """A trainer after `steps` learning steps, over which its schedules go."""
     lengths = {"learn.lr.steps": steps, "replay.beta_steps": steps}
     trainer = fill(make(open_device(), override_config(config, lengths, "the proof"), stages))
@@ -96,7 +95,7 @@ class ProofContract:
         self, open_device: OpenDevice, readiness: bool
     ) -> None:
         config = load_config("chain", IQN | {"network.iqn.readiness": readiness})
-        trainer = trained(open_device, config, 1_500)
+        trainer = trained(open_device, config, 2_000)
         assert isinstance(trainer.environment, TabularEnvironment)
         exact = trainer.environment.optimal_q(0.9)
         found = trainer.quantiles(np.eye(5, dtype=np.float32), LEVELS)
@@ -104,7 +103,7 @@ class ProofContract:
         trainer.close()
         np.testing.assert_allclose(found.mean(axis=2), exact, rtol=0.01)
         # The returns are sure: what spread there is, is error.
-        assert np.abs(found - exact[..., None]).mean() <= 0.03
+        assert np.abs(found - exact[..., None]).mean() <= 0.01
 
     def test_the_chain_is_learned_by_atoms(self, open_device: OpenDevice) -> None:
         trainer = trained(open_device, load_config("chain", C51), 1_000)

@@ -1,4 +1,4 @@
-"""What an epoch says of the learner's optional parts, in metrics.jsonl, on its line and the page."""
+"""What an epoch says of the learner's optional parts: in metrics.jsonl, its line and the page."""
 
 import json
 

@@ -236,11 +236,11 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
 
 
 def print_returns(trainer: Trainer) -> None:
-    """The coin's returns as the network has them: their mean, and their distribution if it has it."""
+    """The coin's returns as the network has them: their mean, and their distribution if any."""
     toss = np.ones((1, 1), np.float32)
     results().print(f"mean return: {trainer.q_values(toss)[0, 0]:.3f} (exact: 0.5)")
     if trainer.network.iqn is not None:
-        levels = np.arange(1, 16, 2, dtype=np.float32) / 16
+        levels = (np.arange(1, 16, 2) / 16).astype(np.float32)
         rows = table("Quantiles of the return", "level", "learned", "exact")
         for level, value in zip(levels, trainer.quantiles(toss, levels)[0, 0], strict=True):
             rows.add_row(f"{level:.4f}", f"{value:.3f}", f"{int(level > 0.5)}")

@@ -40,7 +40,9 @@ class CoinEnvironment:
 
     def buffers(self) -> tuple[Buffer, ...]:
         """Lanes; their state is the number of their episode."""
-        episodes = Buffer(f"{self.names.prefix}_lane_episode", (self.lanes,), "i64", persistent=True)
+        episodes = Buffer(
+            f"{self.names.prefix}_lane_episode", (self.lanes,), "i64", persistent=True
+        )
         return (*common_buffers(self.names, self.lanes, self.observation_width), episodes)
 
     def _op(self, *, reset: bool) -> Op:
