@@ -20,7 +20,7 @@ from onegraph.kernels.learner.noisy import NoisyPass
 from onegraph.stages.program import Buffer, Launch, Memset, Op, Ref, merge_buffers
 from onegraph.trainer.blocks.budget import GradientBudget
 from onegraph.trainer.blocks.emit import Emit
-from onegraph.trainer.blocks.grouping import branched, grouped_products, side_by_side
+from onegraph.trainer.blocks.grouping import branched, side_by_side
 from onegraph.trainer.blocks.head_loss import HeadBatch, LossBuffers
 from onegraph.trainer.blocks.iql import Modulation, ValueLoss, Values
 from onegraph.trainer.blocks.layout import Group
@@ -62,6 +62,8 @@ class Learner:
         self._values: tuple[Values, ValueLoss] | None = None
         self._gradients: dict[str, _Gradients] = {}
         self._extra: list[Buffer] = []
+        #: Where the auxiliary losses [B] of a step stand, by what they train.
+        self.aux_losses: dict[str, Ref] = {}
         self.work: dict[str, tuple[Op, ...]] = {
             "counters": self._draws(),
             "spectral": network.spectral.learn_ops() if network.spectral else (),
@@ -152,7 +154,7 @@ class Learner:
 
     def _forward(self) -> tuple[Op, ...]:
         self.network.forward(self._online, Ref(BATCH.states), Pass.ONLINE)
-        return grouped_products(self._online.take())
+        return side_by_side([self._online.take()])
 
     def _targets_and_losses(self) -> tuple[Op, ...]:
         network, x = self.network, Ref(BATCH.next_states)
@@ -287,11 +289,12 @@ class Learner:
                 own, q, action, weight, actions=network.actions, dueling=network.dueling
             )
             self._values = values, loss
+            self.aux_losses |= {"iql_high": loss.loss_hi, "iql_low": loss.loss_lo}
         if network.denoise:
             noised, decoder = self._noised, network.denoise
             x = decoder.noised(noised, states, self.config.seed)
             decoder.forward(noised, network.features(noised, x))
-            decoder.loss(noised, states)
+            self.aux_losses["denoise"] = decoder.loss(noised, states)
             passes.append(noised.take())
         return (*side_by_side(passes), *self._value.take())
 

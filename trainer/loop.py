@@ -22,6 +22,7 @@ from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.market import Metrics
+from onegraph.trainer.part_figures import PartFigures, part_figures
 from onegraph.trainer.progress import ProgressDisplay
 from onegraph.trainer.replay import BATCH
 from onegraph.trainer.trainer import LEARNED, Trainer, TrainerError
@@ -63,6 +64,7 @@ class EpochSummary:
             was not finite, TD errors that were not, rows inserted that were not.
         epoch_skipped, epoch_invalid_rows: in this epoch.
         skipped_in_a_row: steps of the longest run of skipped ones that reaches into this epoch.
+        parts: of the epoch's last learning step; ``None`` where no such part is on.
         stages, device: under which its times were taken; a resumed run may change them.
     """
 
@@ -89,6 +91,7 @@ class EpochSummary:
     epoch_skipped: int = 0
     epoch_invalid_rows: int = 0
     skipped_in_a_row: int = 0
+    parts: PartFigures | None = None
 
     def as_json(self) -> str:
         """One line; a figure that is not finite is ``null``, which JSON has."""
@@ -110,6 +113,8 @@ class EpochSummary:
             parts.append(f"{self.epoch_skipped} steps skipped, {self.skipped_in_a_row} in a row")
         if self.epoch_invalid_rows:
             parts.append(f"{self.epoch_invalid_rows} rows invalid")
+        if self.parts is not None:
+            parts += self.parts.words()
         return " · ".join(parts)
 
 
@@ -358,6 +363,7 @@ class Loop:
             epoch_invalid_rows=invalid - trainer.progress.invalid_rows,
             skipped_in_a_row=int(runs.max()),
             phases=report,
+            parts=part_figures(trainer),
             stages=format_set(trainer.stages),
             device=f"{trainer.device.kind} ({trainer.device.name})",
         )

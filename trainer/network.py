@@ -8,7 +8,7 @@ values is [B, A], or [B, A + 1] when dueling: advantages, then the state value (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from onegraph.kernels.common.layout import COUNTERS
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.learner.attention_core import MAX_GROUPS
-from onegraph.kernels.learner.iqn_cosines import TauUse
+from onegraph.kernels.learner.categorical import action_logits, softmax_parts
+from onegraph.kernels.learner.iqn_cosines import TauUse, cosine_features
 from onegraph.kernels.learner.noisy import NoisyPass
-from onegraph.stages.program import Buffer, Phase, Ref, StepProgram, merge_buffers
+from onegraph.stages.program import Buffer, Launch, Phase, Ref, StepProgram, merge_buffers
 from onegraph.stages.runner import Runner
 from onegraph.stages.workspace import Workspace
 from onegraph.trainer.blocks.attention import GroupAttention
@@ -397,13 +398,17 @@ class QNetwork:
 
     def act(self, emit: Emit, x: Ref, use: Pass) -> Ref:
         """Action values [rows, stride] of `x` for acting or evaluating, with all that they need."""
+        self._read_weights(emit, use)
+        return self.values(emit, self.forward(emit, x, use), use)
+
+    def _read_weights(self, emit: Emit, use: Pass) -> None:
+        """Emit the weights that a pass outside the learning step reads."""
         if self.spectral:
             emit.ops += self.spectral.act_ops()
             emit.declare(*self.spectral.buffers(), *self.state())
         if self.noisy and use == Pass.ACT:
             emit.ops += self.noisy.act_ops(self.layout)
             emit.declare(*self.noisy.buffers(self.layout, [NoisyPass.ACT]))
-        return self.values(emit, self.forward(emit, x, use), use)
 
     # ---------------------------------------------------------------- on the host
 
@@ -421,10 +426,92 @@ class QNetwork:
             state: of a run, by the names of `state`; what is missing is as before the first step.
         """
         emit = self.emit("", len(observations), Pass.EVALUATE)
+        values = self.act(emit, Ref("x"), Pass.EVALUATE)
+        found = self._on_the_host(emit, values, params, observations, state or {})
+        return _combined(found) if self.dueling else found
+
+    def quantiles(
+        self,
+        params: NDArray[np.float32],
+        observations: NDArray[np.float32],
+        levels: NDArray[np.float32],
+        state: Mapping[str, NDArray[Any]] | None = None,
+    ) -> NDArray[np.float64]:
+        """Quantiles [rows, A, levels] of each action's return, computed on the host.
+
+        They are the quantile head's own, whatever its readiness.
+
+        Args:
+            params: [size].
+            observations: [rows, S] or [rows, Sp].
+            levels: the fractions tau, each in (0, 1).
+            state: as for `q_values`.
+
+        Raises:
+            ValueError: the head is not ``iqn``.
+        """
+        if self.iqn is None:
+            raise ValueError(f"network.head = {self.config.head!r} has no quantiles; use 'iqn'")
+        rows, tau = len(observations), np.asarray(levels, np.float32)
+        head = replace(self.iqn, quantiles=len(tau))
+        emit = self.emit("", rows, Pass.EVALUATE)
+        self._read_weights(emit, Pass.EVALUATE)
+        matrix = head.forward(emit, self.features(emit, Ref("x")), Pass.EVALUATE)
+        # The levels are the caller's, so the op that draws some is left out.
+        emit.ops = [
+            op for op in emit.ops if not (isinstance(op, Launch) and op.kernel == "iqn_cosines")
+        ]
+        cosines = cosine_features(tau, head.cosines).astype(np.float32)
+        drawn = {emit.buffer("iqn.cosines", (rows * len(tau), head.cosines)).buffer: cosines}
+        given = {name: np.tile(values, (rows, 1)) for name, values in drawn.items()}
+        found = self._on_the_host(emit, matrix, params, observations, {**(state or {}), **given})
+        found = _combined(found) if head.dueling else found
+        return np.ascontiguousarray(found.reshape(rows, len(tau), self.actions).swapaxes(1, 2))
+
+    def atom_masses(
+        self,
+        params: NDArray[np.float32],
+        observations: NDArray[np.float32],
+        state: Mapping[str, NDArray[Any]] | None = None,
+    ) -> NDArray[np.float64]:
+        """Probabilities [rows, A, atoms] of each action's return, computed on the host.
+
+        Args:
+            params: [size].
+            observations: [rows, S] or [rows, Sp].
+            state: as for `q_values`.
+
+        Raises:
+            ValueError: the head is not ``c51``.
+        """
+        if self.c51 is None:
+            raise ValueError(f"network.head = {self.config.head!r} has no atoms; use 'c51'")
+        head, rows = self.c51, len(observations)
+        emit = self.emit("", rows, Pass.EVALUATE)
+        self._read_weights(emit, Pass.EVALUATE)
+        matrix = head.forward(emit, self.features(emit, Ref("x")))
+        found = self._on_the_host(emit, matrix, params, observations, state or {})
+        blocks = found.reshape(rows, -1, head.atoms)
+        masses = np.empty((rows, self.actions, head.atoms))
+        for action in range(self.actions):
+            taken = np.full(rows, action)
+            logits = action_logits(blocks, taken, self.actions, int(head.dueling))
+            _, e, total = softmax_parts(logits)
+            masses[:, action] = e / total[:, None]
+        return masses
+
+    def _on_the_host(
+        self,
+        emit: Emit,
+        out: Ref,
+        params: NDArray[np.float32],
+        observations: NDArray[np.float32],
+        state: Mapping[str, NDArray[Any]],
+    ) -> NDArray[np.float64]:
+        """Run the pass `emit` over the buffer ``x``; what it leaves in `out`."""
         x = np.zeros((len(observations), self.inputs), np.float32)
         x[:, : observations.shape[1]] = observations
-        values = self.act(emit, Ref("x"), Pass.EVALUATE)
-        given: dict[str, NDArray[Any]] = {"x": x, "theta": params, **(state or {})}
+        given: dict[str, NDArray[Any]] = {**state, "x": x, "theta": params}
         buffers = merge_buffers(
             emit.buffers,
             self.state(),
@@ -441,13 +528,15 @@ class QNetwork:
             if name in workspace.buffers:
                 workspace.write(name, np.ascontiguousarray(array))
         Runner(program.pruned(), workspace).step()
-        found = workspace.read(values.buffer).astype(np.float64)
-        if not self.dueling:
-            return found
-        advantage, value = found[:, :-1], found[:, -1:]
-        result: NDArray[np.float64] = value + advantage - advantage.mean(axis=1, keepdims=True)
-        return result
+        return workspace.read(out.buffer).astype(np.float64)
 
     def named(self, params: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
         """Parameters by name, weights [fan_out, fan_in] as PyTorch's Linear has them."""
         return {t.name: np.ascontiguousarray(t.values(params).T) for t in self.layout}
+
+
+def _combined(head: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values [n, A] of a dueling head's matrix [n, A + 1]."""
+    advantage, value = head[:, :-1], head[:, -1:]
+    result: NDArray[np.float64] = value + advantage - advantage.mean(axis=1, keepdims=True)
+    return result

@@ -413,6 +413,26 @@ class Trainer:
         with self.device.ledger.within("epoch"):
             self.device.synchronize()
 
+    @cold_path("in the epoch scope, when no step runs")
+    def quantiles(
+        self, observations: NDArray[np.float32], levels: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """Quantiles [rows, A, levels] of the returns, as `QNetwork.quantiles` gives them."""
+        params, state = self._read_by_a_pass()
+        return self.network.quantiles(params, observations, levels, state)
+
+    @cold_path("in the epoch scope, when no step runs")
+    def atom_masses(self, observations: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Probabilities [rows, A, atoms] of the returns, as `QNetwork.atom_masses` gives them."""
+        params, state = self._read_by_a_pass()
+        return self.network.atom_masses(params, observations, state)
+
+    def _read_by_a_pass(self) -> tuple[NDArray[np.float32], dict[str, NDArray[np.generic]]]:
+        """The online parameters, and the rest of the run's state that a pass reads."""
+        names = [b.name for b in self.network.state()]
+        with self.device.ledger.within("epoch"):
+            return self.workspace.read("theta"), {n: self.workspace.read(n) for n in names}
+
     @property
     def runners(self) -> dict[str, Runner]:
         """The programs' runners by program name."""

@@ -25,4 +25,4 @@ enum Diagnostic { D_NONFINITE_TD = 0, D_STALE_UPDATE = 1, D_INVALID_ROW = 2 };
 #define DIAGNOSTICS 8
 
 enum StreamTag { T_SAMPLE = 1, T_ACT = 2, T_RESET = 3, T_INIT = 4, T_DEPTH = 5, T_TAU = 6, T_NOISE = 7,
-                 T_DENOISE = 8, T_HINDSIGHT = 9 };
+                 T_DENOISE = 8, T_HINDSIGHT = 9, T_TOSS = 10 };

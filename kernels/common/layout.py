@@ -104,3 +104,4 @@ class StreamTag(IntEnum):
     NOISE = 7
     DENOISE = 8
     HINDSIGHT = 9
+    TOSS = 10

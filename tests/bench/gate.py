@@ -14,6 +14,16 @@ part two right implementations further, and neither is a difference of the opera
 So the 100 steps are taken at `GATE`: few units, eps 0.01, and a clip that binds on about half of
 them; the rows repeat, so that written priorities are read again. At the timed sizes it is
 `STEPS_AT_SIZE` steps, with eps 0.01 too.
+
+The full step is held at `FULL_GATE`, where caps, shares and kappa bind, the blocks are dropped now
+and then, and the quantiles have a part of the say. A third thing parts two right implementations
+there: attention's keys have a bias that no output depends on. Its gradient is rounding, of which
+Adam makes steps: with its eps at 1e-8, of 6 seeds 4 ended 4e-6 to 7e-6 apart after 100 steps, and 2
+of them 3e-5 and 1e-4. And the gradient of a component that is over its share in every step has a
+size that Adam does not see, so that a wrong share would not show. With an eps of 1e-3, which the
+gate has, it does, and 10 seeds ended within 5e-6, most of them at 1.9e-6: that is how PyTorch's
+fused AdamW rounds a decay. The peer that computes it as we do is 1e-7 off after 10 steps, the fused
+one 1e-6. At the full size `STEPS_AT_SIZE` steps part the two by 1.1e-6 at most, of 3 seeds.
 """
 
 from __future__ import annotations
@@ -47,12 +57,13 @@ GATE: Mapping[str, object] = {
     "replay.eps": 0.01,
 }
 FULL_GATE: Mapping[str, object] = {
+    "seed": 4,
     "states": 16,
     "network.attention_groups": 4,
     "network.attention_heads": 2,
     "network.hidden": [16],
     "network.spectral_cap": 0.9,
-    "network.gate_l1": 0.05,
+    "network.gate_l1": 0.06,
     "network.drop_path": 0.4,
     "network.iqn.quantiles": 8,
     "network.iqn.target_quantiles": 6,
@@ -63,15 +74,20 @@ FULL_GATE: Mapping[str, object] = {
     "aux.iql_hidden": 12,
     "aux.modulate_eps": 0.1,
     "aux.denoise_hidden": 12,
-    "aux.denoise_weight": 1.0,
+    "aux.denoise_weight": 0.25,
     "learn.batch_size": 32,
     "learn.weight_decay": 0.1,
-    "learn.adam_eps": 1e-6,
+    "learn.adam_eps": 1e-3,
     "learn.max_grad_norm": 0.5,
     "replay.capacity": 1024,
     "replay.eps": 0.01,
 }
 AT_SIZE: Mapping[str, object] = {"replay.eps": 0.01}
+FULL_AT_SIZE: Mapping[str, object] = {
+    **AT_SIZE,
+    "learn.adam_eps": 1e-3,
+    "aux.modulate_eps": 0.1,
+}
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,27 @@ def test_env_tabular(cuda, lanes, padded, start, max_steps):
         pass
 
 
+@pytest.mark.parametrize("lanes", [*LANES, 1025])
+@pytest.mark.parametrize("padded", [8, 40])
+def test_env_coin(cuda, lanes, padded):
+    size = lanes * padded
+    fixed = {
+        "obs": size,
+        "obs_tm1": size,
+        "obs_t": size,
+        "reward": lanes,
+        "flags": lanes,
+        "episode": lanes,
+        "lanes": lanes,
+        "padded": padded,
+        "seed": 2**63 + 5,
+    }
+    state = {"lane_episode": np.zeros(lanes)}
+    for step in range(7):
+        out = assert_same(cuda, "env_coin", **fixed, **state, reset=int(step == 0))
+        state = {"lane_episode": out["lane_episode"]}
+
+
 def market_fixed(lanes, *, bars=60, padded=40, features_n=30, bad_bar=True, **options):
     rng = np.random.default_rng(lanes)
     close = 100 * np.exp(np.cumsum(rng.normal(size=bars) * 0.2))

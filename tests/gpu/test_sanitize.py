@@ -79,6 +79,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "depth_masks": lambda d: trunk.test_depth_masks(d, 33, 0.3),
     "dqn_loss": lambda d: learner.test_dqn_loss(d, 257, 5, 1, 1, 0),
     "env_bit_flip": lambda d: hindsight.test_env_bit_flip(d, 5, 33, 72, 4),
+    "env_coin": lambda d: env.test_env_coin(d, 131, 40),
     "env_market": lambda d: env.test_env_market_in_every_mode(
         d, Sizing.EQUITY, Fill.NEXT_OPEN, RewardKind.LOG_RATIO
     ),

@@ -35,8 +35,10 @@ from onegraph.kernels.common import layout
 from onegraph.kernels.common.layout import Diagnostic, Flag, ScheduleKind, ScheduleParam
 from onegraph.kernels.device import Device
 from onegraph.stages import format_set, valid_sets
+from onegraph.stages.program import Branches
 from onegraph.stages.runner import Runner
 from onegraph.stages.s5_child_graphs import REBUILDING
+from onegraph.trainer.blocks import grouping
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import reset_program
 from onegraph.trainer.envs.tabular import TabularEnvironment
@@ -183,6 +185,25 @@ class EquivalenceContract:
             if wrong:
                 differs[format_set(stages)] = wrong
         assert differs == {}
+
+    @pytest.mark.parametrize("variant", ["full", "full, C51, noisy"])
+    def test_passes_in_branches_keep_every_bit(
+        self, open_device: OpenDevice, monkeypatch: pytest.MonkeyPatch, variant: str
+    ) -> None:
+        """As if each product were large enough for a launch of its own."""
+        config = VARIANTS[variant]
+        grouped = make(open_device(), config, "0")
+        monkeypatch.setattr(grouping, "_SHARES_UP_TO", 0)
+        branched = make(open_device(), config, "0")
+        few, many = (
+            sum(isinstance(op, Branches) for phase in t.learn_program.phases for op in phase.ops)
+            for t in (grouped, branched)
+        )
+        grouped.close()
+        assert few < many
+        reference = trajectory(branched, 16)
+        for stages in ("4", "5,4,2,1", "all"):
+            assert trajectory(make(open_device(), config, stages), 16) == reference, stages
 
     @pytest.mark.parametrize("variant", ["full", "full, C51, noisy"])
     def test_two_runs_are_one(self, open_device: OpenDevice, variant: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 from trainer.setups import OpenDevice, fill, make
 
 from onegraph.kernels.common.layout import Flag
-from onegraph.trainer.config import Config, load_config
+from onegraph.kernels.learner.iqn_readiness import Ready
+from onegraph.trainer.config import Config, load_config, override_config
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator
@@ -23,6 +24,39 @@ SHORTER: dict[str, object] = {
     "replay.beta_steps": STEPS,
     "loop.total_env_steps": 1_000 + 8 * STEPS,
 }
+
+
+#: The chain by the distributional heads: enough levels and steps for the mean over all levels, and
+#: atoms where the returns lie.
+IQN: dict[str, object] = {
+    "network.head": "iqn",
+    "network.dueling": False,
+    "network.iqn.quantiles": 8,
+    "network.iqn.target_quantiles": 4,
+    "learn.batch_size": 32,
+    "learn.lr.start": 2e-2,
+    "learn.epsilon.start": 0.5,  # so that the right end is seen as often as the left
+}
+C51: dict[str, object] = {
+    "network.head": "c51",
+    "network.c51.atoms": 11,
+    "network.c51.v_min": 0.0,
+    "network.c51.v_max": 1.0,
+    "learn.batch_size": 32,
+}
+
+#: Levels in the middle of equal parts, over which a mean of quantiles is the distribution's.
+LEVELS = ((np.arange(64) + 0.5) / 64).astype(np.float32)
+
+
+def trained(open_device: OpenDevice, config: Config, steps: int, stages: str = "all") -> Trainer:
+    """A trainer after `steps` learning steps, over which its schedules go."""
+    lengths = {"learn.lr.steps": steps, "replay.beta_steps": steps}
+    trainer = fill(make(open_device(), override_config(config, lengths, "the proof"), stages))
+    for _ in range(steps):
+        trainer.learn()
+        trainer.collect()
+    return trainer
 
 
 def learned(
@@ -55,6 +89,64 @@ class ProofContract:
         # Left is one step back: gamma times the value there, where state 0 stays where it is.
         left = [0.9 * 0.6561, 0.9 * 0.6561, 0.9 * 0.729, 0.9 * 0.81, 0.9 * 0.9]
         np.testing.assert_allclose(q[:, 0], left, rtol=0, atol=1e-3)
+
+    @pytest.mark.parametrize("readiness", [True, False])
+    def test_the_chain_is_learned_by_quantiles(
+        self, open_device: OpenDevice, readiness: bool
+    ) -> None:
+        config = load_config("chain", IQN | {"network.iqn.readiness": readiness})
+        trainer = trained(open_device, config, 2_000)
+        assert isinstance(trainer.environment, TabularEnvironment)
+        exact = trainer.environment.optimal_q(0.9)
+        found = trainer.quantiles(np.eye(5, dtype=np.float32), LEVELS)
+        assert trainer.workspace.read("iqn_ready")[Ready.WEIGHT] == 1.0
+        trainer.close()
+        np.testing.assert_allclose(found.mean(axis=2), exact, rtol=0.01)
+        # The returns are sure: what spread there is, is error.
+        assert np.abs(found - exact[..., None]).mean() <= 0.01
+
+    def test_the_chain_is_learned_by_atoms(self, open_device: OpenDevice) -> None:
+        trainer = trained(open_device, load_config("chain", C51), 1_000)
+        assert isinstance(trainer.environment, TabularEnvironment)
+        exact = trainer.environment.optimal_q(0.9)
+        values = q_table(trainer, trainer.environment)
+        masses = trainer.atom_masses(np.eye(5, dtype=np.float32))
+        trainer.close()
+        np.testing.assert_allclose(values, exact, rtol=0.01)
+        np.testing.assert_allclose(masses @ np.linspace(0, 1, 11), exact, rtol=0.01)
+        assert masses[4, 1, 10] >= 0.99, "a sure reward of 1, which is an atom"
+
+    def test_quantiles_tell_the_coins_two_sides_apart(self, open_device: OpenDevice) -> None:
+        config = load_config("coin")
+        trainer = trained(open_device, config, config.learn.lr.steps)
+        found = trainer.quantiles(np.ones((1, 1), np.float32), LEVELS)[0]  # [A, levels]
+        trainer.close()
+        away = np.abs(LEVELS - 0.5) > 0.1
+        assert np.abs(found - (LEVELS > 0.5))[:, away].mean() <= 0.03
+        np.testing.assert_allclose(found.mean(axis=1), 0.5, atol=0.03)
+        np.testing.assert_allclose(found.std(axis=1), 0.5, rtol=0.1)
+
+    def test_a_kappa_as_wide_as_the_outcomes_learns_expectiles(
+        self, open_device: OpenDevice
+    ) -> None:
+        """Those of a fair coin are the levels themselves, with a deviation of 1 / sqrt(12)."""
+        config = load_config("coin", {"network.iqn.kappa": 1.0})
+        trainer = trained(open_device, config, 400)
+        found = trainer.quantiles(np.ones((1, 1), np.float32), LEVELS)[0]
+        trainer.close()
+        assert np.abs(found - LEVELS).mean() <= 0.04
+        np.testing.assert_allclose(found.std(axis=1), 12**-0.5, rtol=0.1)
+
+    def test_atoms_tell_the_coins_two_sides_apart(self, open_device: OpenDevice) -> None:
+        trainer = trained(open_device, load_config("coin", {"network.head": "c51"}), 400)
+        masses = trainer.atom_masses(np.ones((1, 1), np.float32))[0]  # [A, atoms]
+        trainer.close()
+        np.testing.assert_allclose(masses[:, [0, -1]], 0.5, atol=0.03)
+        assert (masses[:, 1:-1].sum(axis=1) <= 0.02).all()
+        places = np.linspace(0, 1, 11)
+        mean = masses @ places
+        deviation = np.sqrt(masses @ places**2 - mean**2)
+        np.testing.assert_allclose(deviation, 0.5, rtol=0.1)
 
     @pytest.mark.parametrize("stages", ["0", "all"])
     def test_truncation_is_not_termination(self, open_device: OpenDevice, stages: str) -> None:

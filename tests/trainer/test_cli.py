@@ -90,6 +90,32 @@ def test_a_run_ends_with_its_tables_and_its_files(capsys, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("head", ["iqn", "c51"])
+def test_a_chain_by_another_head_ends_with_its_error(capsys, head):
+    overrides = sets(
+        network__head=head, network__iqn__quantiles=4, network__iqn__target_quantiles=4
+    )
+    assert train("--config", "chain", *overrides, "--run-dir", "x") == 0
+    out = capsys.readouterr().out
+    assert "Action values" in out
+    assert re.search(r"largest error: [\d.]+", out)
+
+
+@pytest.mark.parametrize(
+    ("head", "table"),
+    [("iqn", "Quantiles of the return"), ("c51", "Probabilities of the return"), ("dqn", None)],
+)
+def test_a_coin_ends_with_its_returns(capsys, head, table):
+    assert train("--config", "coin", *sets(network__head=head), "--run-dir", "x") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"mean return: -?\d\.\d{3} \(exact: 0\.5\)", out)
+    assert [t for t in ("Quantiles of", "Probabilities of") if t in out] == (
+        [" ".join(table.split()[:2])] if table else []
+    )
+    if head == "c51":
+        assert len(re.findall(r" 0\.5 │", out)) == 2  # the exact masses at 0 and 1
+
+
 @pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
 def test_flag_environment_and_config_choose_the_stages_in_this_order(capsys, monkeypatch):
     config = ["--config", "chain", *sets(stages="0-4")]

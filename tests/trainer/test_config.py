@@ -87,7 +87,7 @@ def test_defaults_alone_are_a_valid_config():
     assert load_config() == Config()
 
 
-@pytest.mark.parametrize("name", ["bit-flip", "chain", "demo", "truncation-probe"])
+@pytest.mark.parametrize("name", ["bit-flip", "chain", "coin", "demo", "truncation-probe"])
 def test_shipped_configs_load_by_name(name):
     assert load_config(name).run_dir == f"runs/{name}"
     assert load_config(shipped_configs()[name]) == load_config(name)
@@ -276,7 +276,8 @@ def test_values_at_the_edge_are_taken(write, overrides):
 def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert refusal("none.toml") == (
-        "none.toml: no such file; the shipped configs are bit-flip, chain, demo, truncation-probe"
+        "none.toml: no such file; the shipped configs are bit-flip, chain, coin,"
+        " demo, truncation-probe"
     )
     (tmp_path / "folder").mkdir()
     assert refusal("folder").startswith("folder: cannot be read (Is a directory)")
@@ -315,7 +316,7 @@ def test_an_override_without_a_field_or_equals_sign_is_refused(text):
         parse_override(text)
 
 
-@pytest.mark.parametrize("name", [None, "bit-flip", "chain", "demo", "truncation-probe"])
+@pytest.mark.parametrize("name", [None, "bit-flip", "chain", "coin", "demo", "truncation-probe"])
 def test_a_dumped_config_loads_back_equal(write, name):
     config = load_config(name, {"run_dir": 'a "b" \\ \x7f \u00e9 \U0001f4c8\n'})
     assert load_config(write(config_to_toml(config))) == config

@@ -144,7 +144,34 @@ def test_one_branch_is_none(count):
 
 def test_a_single_op_is_no_branch():
     alone, other = [product("c", size=LARGE)], [product("f"), product("g", "f")]
-    assert [outs(op) for op in side_by_side([other, alone])] == [["c"], ["f"], ["g"]]
+    assert [outs(op) for op in side_by_side([other, alone])] == [["f"], ["g"], ["c"]]
+
+
+def drawn(ops):
+    """Outputs: of an op a list, of branches a list of those."""
+    return [
+        [[o for op in branch for o in outs(op)] for branch in op.branches]
+        if isinstance(op, Branches)
+        else outs(op)
+        for op in ops
+    ]
+
+
+def test_the_sides_that_a_pass_begins_on_are_branches_up_to_where_they_meet():
+    left = [product("f"), product("g", "f", size=LARGE)]
+    right = [product("h"), product("i", "h", size=LARGE)]
+    meet = [MatmulOp(2, 2, 2, Ref("g"), Ref("i"), Ref("j")), product("k", "j")]
+    (fork, *rest) = side_by_side([[left[0], right[0], left[1], right[1], *meet]])
+    assert drawn([fork]) == [[["f", "g"], ["h", "i"]]]
+    assert drawn(rest) == [["j"], ["k"]]
+
+
+def test_large_products_that_nothing_waits_for_come_last_dealt_among_branches():
+    chain = [product("f"), product("g", "f")]
+    free = [product(f"w{i}", "f", size=LARGE) for i in range(6)]
+    *before, fork = side_by_side([[chain[0], *free, chain[1]]])
+    assert drawn(before) == [["f"], ["g"], ["w2"], ["w3"]]
+    assert drawn([fork]) == [[["w0", "w4"], ["w1", "w5"]]]
 
 
 NAMES = st.sampled_from("abcdef")

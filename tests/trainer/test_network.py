@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from onegraph.trainer.config import NetworkConfig
+from onegraph.trainer.config.schema import C51Config
 from onegraph.trainer.network import QNetwork, padded_width
 
 
@@ -81,6 +82,62 @@ def test_values_of_a_plain_network_written_by_hand():
     put(network, params, "head.weight", [[1, 2], [3, 4]])  # [fan_in, fan_out]
     put(network, params, "head.bias", [0.5, 0])
     assert network.q_values(params, np.array([[2], [-3]])).tolist() == [[2.5, 4], [9.5, 12]]
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_quantiles_of_a_network_written_by_hand(dueling):
+    """One hidden unit, 3 for the observation; an embedding that gives 1 + cos(pi tau)."""
+    network = network_of(1, (1,), 2, dueling=dueling, head="iqn")
+    params = np.zeros(network.size, np.float32)
+    put(network, params, "hidden.0.weight", [[3]])
+    put(network, params, "iqn.embed.weight", [[1], [1]])  # of the cosines of 0 and of pi tau
+    put(network, params, "iqn.head.weight", [[1, 2, 5][: 2 + dueling]])
+    put(network, params, "iqn.head.bias", [0, 7, 0][: 2 + dueling])
+    levels = np.array([0.25, 0.5, 1 - 1e-6], np.float32)
+    found = network.quantiles(params, np.array([[1.0], [2.0]]), levels)
+    assert found.shape == (2, 2, 3)
+    z = np.array([3, 6])[:, None] * (1 + np.cos(np.pi * levels.astype(float)))
+    a, b = z, 2 * z + 7
+    if dueling:
+        a, b = 5 * z + a - (a + b) / 2, 5 * z + b - (a + b) / 2
+    np.testing.assert_allclose(found, np.stack([a, b], axis=1), rtol=1e-5, atol=1e-4)
+
+
+def test_quantiles_do_not_depend_on_readiness_or_on_what_else_is_asked():
+    network = network_of(3, (4,), 2, head="iqn")  # with a plain head, which decides at first
+    params, x = network.initial(5), np.eye(3, dtype=np.float32)
+    levels = np.array([0.1, 0.6, 0.9], np.float32)
+    found = network.quantiles(params, x, levels)
+    for ready in (0.0, 1.0):
+        state = {"iqn_ready": np.array([0.5, ready])}
+        assert (network.quantiles(params, x, levels, state) == found).all()
+    np.testing.assert_array_equal(network.quantiles(params, x, levels[1:2]), found[..., 1:2])
+    np.testing.assert_array_equal(network.quantiles(params, x[2:], levels), found[2:])
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_masses_of_a_network_written_by_hand(dueling):
+    fields = {"c51": C51Config(atoms=3, v_min=-1.0, v_max=1.0), "head": "c51"}
+    network = network_of(1, (1,), 2, dueling=dueling, **fields)
+    params = np.zeros(network.size, np.float32)
+    logits = np.log([[1, 2, 5], [4, 2, 2]])
+    head = [*logits.ravel(), *([0] * 3 * dueling)]
+    network.layout["c51.head.bias"].values(params)[: len(head)] = head
+    found = network.atom_masses(params, np.zeros((4, 1)))
+    want = np.exp(logits - logits.mean(axis=0) if dueling else logits)
+    want /= want.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, np.stack([want] * 4), rtol=1e-6)
+    values = network.q_values(params, np.zeros((4, 1)))
+    np.testing.assert_allclose(found @ [-1, 0, 1], values, rtol=1e-5, atol=1e-7)
+
+
+def test_a_head_without_a_distribution_says_so():
+    network = network_of(1, (1,), 2)
+    params, x = network.initial(0), np.zeros((1, 1))
+    with pytest.raises(ValueError, match=r"network.head = 'dqn' has no quantiles; use 'iqn'"):
+        network.quantiles(params, x, np.array([0.5], np.float32))
+    with pytest.raises(ValueError, match=r"network.head = 'dqn' has no atoms; use 'c51'"):
+        network.atom_masses(params, x)
 
 
 def test_named_parameters_are_as_pytorch_has_them():

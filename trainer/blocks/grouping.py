@@ -29,6 +29,9 @@ from onegraph.stages.program import (
 #: Multiply-adds up to which a product shares a launch with others: 64 x 256 x 256 is the largest.
 _SHARES_UP_TO = 1 << 22
 
+#: Branches that products which nothing waits for are dealt among.
+_HANDS = 4
+
 
 def shares(m: int, n: int, k: int) -> bool:
     """Whether a product of these sizes gains from standing in a group."""
@@ -56,13 +59,69 @@ def side_by_side(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
 
 
 def branched(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
-    """`side_by_side`, with branches in any case."""
-    apart = [grouped_products(ops) for ops in _independent(passes)]
+    """`side_by_side`, with branches in any case, in up to three waves.
+
+    First comes what each pass begins with, a branch for each side that it begins on (a trunk, the
+    embedding of quantile levels); then what is left of it where those meet; last the large products
+    that nothing waits for (gradients of weights), dealt among some branches.
+    """
+    starts, chains, last = list[list[Op]](), list[list[Op]](), list[MatmulOp]()
+    for ops in _independent(passes):
+        chain, free = _free_products(ops)
+        parts, rest = _starts(chain)
+        starts += parts
+        chains.append(rest)
+        last += free
+    return (*_fork(starts), *_fork(chains), *_fork(_dealt(last)))
+
+
+def _fork(lists: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
+    """Lists that do not depend on one another as branches; a single op stands before them."""
+    apart = [grouped_products(ops) for ops in lists]
     alone = [op for ops in apart if len(ops) == 1 for op in ops]
     branches = tuple(ops for ops in apart if len(ops) > 1)
     if len(branches) < 2:
         return (*alone, *(op for ops in branches for op in ops))
     return (*alone, Branches(branches))
+
+
+def _free_products(ops: Sequence[Op]) -> tuple[list[Op], list[MatmulOp]]:
+    """The ops without the large products that no later one depends on, and those products."""
+    works = _works(ops)
+    chain, free = list[Op](), list[MatmulOp]()
+    for i, op in enumerate(ops):
+        large = isinstance(op, MatmulOp) and not shares(op.m, op.n, op.k)
+        if large and not conflict([works[i]], works[i + 1 :]):
+            assert isinstance(op, MatmulOp)
+            free.append(op)
+        else:
+            chain.append(op)
+    return chain, free
+
+
+def _starts(ops: list[Op]) -> tuple[list[list[Op]], list[Op]]:
+    """Lists that begin apart, up to the first op that waits for two of them; and the rest."""
+    works = _works(ops)
+    apart: list[list[int]] = []
+    end = len(ops)
+    for i, mine in enumerate(works):
+        bound = [other for other in apart if conflict([works[j] for j in other], [mine])]
+        if len(bound) > 1:
+            end = i
+            break
+        if bound:
+            bound[0].append(i)
+        else:
+            apart.append([i])
+    if sum(len(part) > 1 for part in apart) < 2:
+        return [ops], []
+    return [[ops[i] for i in part] for part in apart], ops[end:]
+
+
+def _dealt(products: Sequence[MatmulOp]) -> list[list[Op]]:
+    """Products in `_HANDS` lists, the largest first and each list in turn."""
+    ordered = sorted(products, key=lambda op: -op.m * op.n * op.k)
+    return [list(ordered[i::_HANDS]) for i in range(min(_HANDS, len(ordered)))]
 
 
 def _independent(passes: Sequence[Sequence[Op]]) -> list[list[Op]]:

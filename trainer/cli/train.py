@@ -13,6 +13,7 @@ import numpy as np
 import typer
 
 from onegraph.kernels.device import open_device
+from onegraph.kernels.learner.categorical import support
 from onegraph.stages.flags import StageChoice, choose_stages
 from onegraph.stages.phase_report import PhaseReport
 from onegraph.stages.registry import stage_names
@@ -27,6 +28,7 @@ from onegraph.trainer.config import (
     shipped_configs,
 )
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
+from onegraph.trainer.envs.coin import OUTCOMES, CoinEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.loop import Loop, q_error, q_table
@@ -205,7 +207,8 @@ def print_phases(report: PhaseReport) -> None:
 def print_result(trainer: Trainer, window: str = "test") -> None:
     """What the environment measures a policy by.
 
-    Test-window figures beside the baselines, the share of goals that are reached, or action values.
+    Test-window figures beside the baselines, the share of goals that are reached, the coin's
+    returns, or action values.
     """
     if trainer.market is not None:
         evaluator = WindowEvaluator(
@@ -220,6 +223,8 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
         goals = GoalEvaluator(trainer.programs, trainer.workspace, trainer.environment)
         rate, episodes = goals.success_rate(), goals.episodes
         results().print(f"goals reached: {rate:.1%} of {episodes} greedy episodes")
+    elif isinstance(trainer.environment, CoinEnvironment):
+        print_returns(trainer)
     elif isinstance(trainer.environment, TabularEnvironment):
         exact = trainer.environment.optimal_q(trainer.config.learn.gamma)
         rows = table("Action values", "state", "learned", "exact")
@@ -228,6 +233,24 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
                 rows.add_row(str(state), str(row), str(exact[state]))
         results().print(rows)
         results().print(f"largest error: {q_error(trainer, trainer.environment):.3g}")
+
+
+def print_returns(trainer: Trainer) -> None:
+    """The coin's returns as the network has them: their mean, and their distribution if any."""
+    toss = np.ones((1, 1), np.float32)
+    results().print(f"mean return: {trainer.q_values(toss)[0, 0]:.3f} (exact: 0.5)")
+    if trainer.network.iqn is not None:
+        levels = (np.arange(1, 16, 2) / 16).astype(np.float32)
+        rows = table("Quantiles of the return", "level", "learned", "exact")
+        for level, value in zip(levels, trainer.quantiles(toss, levels)[0, 0], strict=True):
+            rows.add_row(f"{level:.4f}", f"{value:.3f}", f"{int(level > 0.5)}")
+        results().print(rows)
+    elif (head := trainer.network.c51) is not None:
+        rows = table("Probabilities of the return", "return", "learned", "exact")
+        places = support(head.atoms, head.v_min, head.v_max)
+        for place, mass in zip(places, trainer.atom_masses(toss)[0, 0], strict=True):
+            rows.add_row(f"{place:.3g}", f"{mass:.3f}", f"{0.5 * (place in OUTCOMES):.1f}")
+        results().print(rows)
 
 
 def print_metrics(figures: dict[str, Metrics], window: str) -> None:

@@ -245,10 +245,11 @@ class MarketConfig(Section):
 class EnvConfig(Section):
     """The environment that the `collect` program steps on the device."""
 
-    kind: Literal["market", "chain", "truncation-probe", "cliff", "bit-flip"] = Field(
+    kind: Literal["market", "chain", "truncation-probe", "cliff", "bit-flip", "coin"] = Field(
         "market",
         description="market: trade bars; chain: walk right to +1; truncation-probe: one state, "
-        "reward 1; cliff: CliffWalking-v1; bit-flip: turn env.bits bits into a goal, one a step",
+        "reward 1; cliff: CliffWalking-v1; bit-flip: turn env.bits bits into a goal, one a step; "
+        "coin: reward 0 or 1 by chance",
     )
     lanes: int = Field(64, ge=1, le=1_048_576, description="E, the environments stepped together")
     max_episode_steps: int = Field(
@@ -256,7 +257,7 @@ class EnvConfig(Section):
         ge=0,
         lt=2**31,
         description="truncate an episode after this many steps; 0: never, "
-        "and after env.bits steps when kind is bit-flip",
+        "and after env.bits steps when kind is bit-flip; the coin's episodes are one step long",
     )
     bits: int = Field(
         15, ge=1, le=64, description="bits of the state and of the goal; read when kind is bit-flip"

@@ -2,11 +2,13 @@
 
 from onegraph.trainer.envs.base import Environment, Goal, reset_program
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
+from onegraph.trainer.envs.coin import CoinEnvironment
 from onegraph.trainer.envs.market import MarketEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment, chain, cliff, truncation_probe
 
 __all__ = [
     "BitFlipEnvironment",
+    "CoinEnvironment",
     "Environment",
     "Goal",
     "MarketEnvironment",

@@ -36,6 +36,18 @@ class PhaseRecord(_Record):
     busy_share: float | None = None
 
 
+class PartRecord(_Record):
+    """What the learner's parts said (`onegraph.trainer.part_figures.PartFigures`)."""
+
+    gradient_norms: dict[str, float | None] = {}
+    gradient_scales: dict[str, float | None] = {}
+    quantile_loss: float | None = None
+    quantile_weight: float | None = None
+    spectral_norms: dict[str, float | None] = {}
+    vaccine_removed: float | None = None
+    aux_losses: dict[str, float | None] = {}
+
+
 class EpochRecord(_Record):
     """A line of ``metrics.jsonl`` (`onegraph.trainer.loop.EpochSummary`)."""
 
@@ -55,6 +67,7 @@ class EpochRecord(_Record):
     invalid_rows: int = 0
     phases: PhaseRecord | None = None
     score: float | None = None
+    parts: PartRecord | None = None
     stages: str = ""
     device: str = ""
 

@@ -39,6 +39,7 @@ from onegraph.stages.registry import format_set, stage_names
 from onegraph.trainer.config import config_to_toml
 from onegraph.trainer.market import comparison_rows
 from onegraph.trainer.page.facts import Facts, recorded_kind
+from onegraph.trainer.page.part_curves import part_curves
 from onegraph.trainer.page.run_folder import EpochRecord, PhaseRecord
 from onegraph.trainer.stage_times import Percentiles
 
@@ -204,6 +205,7 @@ def learning(facts: Facts) -> str:
     if any(e.score is not None for e in epochs):
         what = SCORES.get(facts.run.config.env.kind, "Largest error of the action values, negated.")
         figures.append(curve("score", "score", "Score", what, "score", log=False))
+    figures += part_curves(epochs)
     notes = []
     if facts.run.repeated:
         notes.append(

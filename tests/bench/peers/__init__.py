@@ -13,7 +13,7 @@ them. What is the same, and what is each library's own:
 - The sum tree has two levels of about sqrt(N) children, which takes a library's cumulative sums and
   binary searches the fewest kernels. Its sums are float32; ours are float64.
 
-Of the full preset's step there are the peers in `full`, which says what they have beside that.
+The peers of the full preset's step are in `full`, which says what they have beside that.
 
 A peer that a machine can't run is skipped by name (`PeerUnavailableError`).
 """

@@ -4,10 +4,10 @@ What is the same as in our step, beside what the package above says of every pee
 batch and a vaccine batch; one power iteration on the online and the target network's matrices; the
 gate, the attention among groups of features, the hidden layers and the residual blocks with
 stochastic depth; the quantile head beside the plain one, and the weight between them that the
-quantile loss earns; double Q-learning, the quantile Huber loss and the plain head's Huber loss; both
-value networks' expectile regression on the target network's Q(s, a); the denoising loss through the
-trunk; the gradient budget, the projection, the clip, AdamW, the target update; and the modulated TD
-errors that become priorities.
+quantile loss earns; double Q-learning, the quantile Huber loss and the plain head's Huber loss; the
+expectile regression of both value networks on the target network's Q(s, a); the denoising loss
+through the trunk; the gradient budget, the projection, the clip, AdamW, the target update; and the
+modulated TD errors that become priorities.
 
 What is PyTorch's way:
 

@@ -269,9 +269,7 @@ class FullLearner(ABC):
         }
         clean = states[:b]
         noised = clean + spec.denoise_sigma * given.noise
-        x = features(
-            spec, trunk, normal, torch.cat([states, noised]).view(3, b, -1), given.depth
-        )
+        x = features(spec, trunk, normal, torch.cat([states, noised]).view(3, b, -1), given.depth)
         pair, actions, weights = x[:2], actions.view(2, b), weights.view(2, b)
 
         # Both heads, on the batch and the vaccine batch: [2, B].

@@ -226,9 +226,7 @@ def draws_of(subject: BenchSubject, step: int, index: NDArray[np.integer[Any]]) 
         seed=seed,
     )
     depth = np.zeros(network.residual_blocks, np.float32)
-    depth_masks(
-        counters, depth, blocks=network.residual_blocks, drop=network.drop_path, seed=seed
-    )
+    depth_masks(counters, depth, blocks=network.residual_blocks, drop=network.drop_path, seed=seed)
     iqn = network.iqn
     return Draws(
         index=index,

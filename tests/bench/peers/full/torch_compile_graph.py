@@ -61,7 +61,7 @@ class FullCompiled(FullLearner):
 
 
 class FullCompileGraph(FullCompiled):
-    """Two graphs of the compiled step, each made when first asked for: on drawn and given numbers."""
+    """Two graphs of the compiled step, made when first asked for: on drawn and on given numbers."""
 
     quantum = 1
 
