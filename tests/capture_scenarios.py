@@ -44,6 +44,17 @@ SIZES: dict[str, object] = {
     "loop.timed_steps": 2,
 }
 
+#: Every part of the full learner, small, and yet with products that have a launch of their own.
+FORKED: dict[str, object] = {
+    "preset": "full",
+    "network__hidden": [32],
+    "network__residual_blocks": 1,
+    "network__attention_groups": 2,
+    "network__iqn__quantiles": 32,
+    "learn__batch_size": 128,
+    "loop__start_steps": 128,
+}
+
 Trajectory = list[tuple[bytes, bytes]]
 
 

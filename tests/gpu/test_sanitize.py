@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from capture_scenarios import CHILDREN, config, steps, trainer_on
+from capture_scenarios import CHILDREN, FORKED, config, steps, trainer_on
 from gpu import test_aux_kernels as aux
 from gpu import test_env_kernels as env
 from gpu import test_gemm as matmul
@@ -27,6 +27,7 @@ from onegraph.kernels.device.base import Matmul
 from onegraph.kernels.env.env_market import Fill, RewardKind, Sizing
 from onegraph.kernels.learner.advance_counters import COLLECT
 from onegraph.stages.registry import ALL
+from onegraph.trainer.blocks import grouping
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sanitize]
 
@@ -158,6 +159,16 @@ def test_trainer(cuda, stages) -> None:
     steps(trainer, 3)
     trainer.learn(timed=True)
     trainer.timings()
+    trainer.close()
+
+
+def test_full_trainer_in_branches(cuda, monkeypatch) -> None:
+    """Every pass is a branch, whatever its size: no branch may read what another one writes."""
+    monkeypatch.setattr(grouping, "_SHARES_UP_TO", 0)
+    small = {"network__iqn__quantiles": 3, "learn__batch_size": 9, "loop__start_steps": 36}
+    trainer = trainer_on(cuda, ALL, config(**FORKED | small))
+    assert "branches {" in trainer.learn_program.describe()
+    steps(trainer, 3)
     trainer.close()
 
 

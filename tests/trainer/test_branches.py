@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from capture_scenarios import config, steps, trainer_on
+from capture_scenarios import FORKED, config, steps, trainer_on
 from scratch_rules import run_poisoned
 
 from onegraph.kernels.device import HostDevice
@@ -18,17 +18,6 @@ from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
-
-#: Every part of the full learner, small, and yet with products that have a launch of their own.
-FORKED: dict[str, object] = {
-    "preset": "full",
-    "network__hidden": [32],
-    "network__residual_blocks": 1,
-    "network__attention_groups": 2,
-    "network__iqn__quantiles": 32,
-    "learn__batch_size": 128,
-    "loop__start_steps": 128,
-}
 
 
 def forks(program: StepProgram) -> dict[str, list[list[int]]]:
@@ -90,6 +79,7 @@ PARTS: dict[str, list[object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dueling", [True, False])
 @pytest.mark.parametrize("head", ["dqn", "iqn", "c51"])
 def test_whatever_is_on_the_branches_hold_together(head, dueling):
