@@ -15,7 +15,15 @@ from onegraph.kernels.device.cupti_counts import CALL_CLASSES, DriverStep, call_
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.budget import Violation
 from onegraph.stages.finding import Check, Finding, Findings
-from onegraph.stages.program import GraphLaunch, Launch, MatmulGroup, MatmulOp, Op, StepProgram
+from onegraph.stages.program import (
+    GraphLaunch,
+    Launch,
+    MatmulGroup,
+    MatmulOp,
+    Op,
+    StepProgram,
+    opened,
+)
 from onegraph.stages.runner import Runner
 from onegraph.stages.subject import SubjectRun
 
@@ -152,7 +160,7 @@ def _check_outside(run: SubjectRun, step: StepRecord, found: Findings) -> None:
 def kernels_of(ops: Iterable[Op], device: Device) -> tuple[int, int]:
     """The fewest and the most kernels that `ops` run on `device`, graph bodies opened."""
     least = most = 0
-    for op in ops:
+    for op in opened(ops):
         low, high = 0, 0
         if isinstance(op, (Launch, MatmulGroup)):
             low = high = 1

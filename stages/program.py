@@ -8,9 +8,9 @@ A stage is a function from one program to another (`onegraph.stages.stage`); the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import permutations
+from itertools import combinations
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -149,6 +149,19 @@ class Launch(Op):
     def reads(self) -> frozenset[str]:
         return self._refs("in", "inout")
 
+    @property
+    def written(self) -> tuple[Ref, ...]:
+        """What it writes."""
+        from onegraph.kernels.catalogue import find
+
+        written = [p.name for p in find(self.kernel).params if p.access in ("out", "inout")]
+        return tuple(v for name in written if isinstance(v := self.args.get(name), Ref))
+
+    @property
+    def touched(self) -> tuple[Ref, ...]:
+        """What it reads or writes."""
+        return tuple(v for v in self.args.values() if isinstance(v, Ref))
+
     def writes(self) -> frozenset[str]:
         return self._refs("out", "inout")
 
@@ -244,13 +257,23 @@ class MatmulGroup(Op):
             raise ProgramError(
                 f"{strange[0]}: module and group are those of the whole matmul group"
             )
-        for one, other in permutations(self.members, 2):
-            for written in one.written:
-                if any(written.overlaps(touched) for touched in other.touched):
-                    raise ProgramError(
-                        f"{one.label} and {other.label} can't run at once: the first writes"
-                        f" {written}, which the second touches too"
-                    )
+        for one, other in combinations(self.members, 2):
+            if found := conflict([one], [other]):
+                first, second, written = found
+                raise ProgramError(
+                    f"{first.label} and {second.label} can't run at once: the first writes"
+                    f" {written}, which the second touches too"
+                )
+
+    @property
+    def written(self) -> tuple[Ref, ...]:
+        """What it writes."""
+        return tuple(r for member in self.members for r in member.written)
+
+    @property
+    def touched(self) -> tuple[Ref, ...]:
+        """What it reads or writes."""
+        return tuple(r for member in self.members for r in member.touched)
 
     def reads(self) -> frozenset[str]:
         return frozenset().union(*(member.reads() for member in self.members))
@@ -278,6 +301,16 @@ class Memset(Op):
     dst: Ref
     blocking: bool = False
 
+    @property
+    def written(self) -> tuple[Ref, ...]:
+        """What it writes."""
+        return (self.dst,)
+
+    @property
+    def touched(self) -> tuple[Ref, ...]:
+        """What it reads or writes."""
+        return (self.dst,)
+
     def writes(self) -> frozenset[str]:
         return frozenset({self.dst.buffer})
 
@@ -290,6 +323,121 @@ class Memset(Op):
 
     def lines(self) -> Iterator[str]:
         yield f"memset{'_sync' if self.blocking else ''} {self.dst}"
+
+
+#: Work on the device of which it is known what it touches.
+Work = Launch | MatmulOp | MatmulGroup | Memset
+
+
+def work(op: Op) -> Work | None:
+    """`op` as work of which it is known what it touches; ``None`` if it is another kind."""
+    return op if isinstance(op, Work) else None
+
+
+def conflict(one: Sequence[Work], other: Sequence[Work]) -> tuple[Work, Work, Ref] | None:
+    """Two ops, one of each, that must stay in order, and what the first of them writes.
+
+    They do where one reads or writes what the other writes.
+    """
+    for before, after in ((one, other), (other, one)):
+        touched: dict[str, list[tuple[Ref, Work]]] = {}
+        for op in after:
+            for r in op.touched:
+                touched.setdefault(r.buffer, []).append((r, op))
+        for op in before:
+            for written in op.written:
+                for r, toucher in touched.get(written.buffer, ()):
+                    if written.overlaps(r):
+                        return op, toucher, written
+    return None
+
+
+@dataclass(frozen=True)
+class Branches(Op):
+    """Lists of ops of which none depends on another: side by side in a graph.
+
+    Outside a graph they are run one after another, so that there they are no op of their own:
+    `StepProgram.ops` gives their members.
+
+    Raises:
+        ProgramError: fewer than two branches, an empty one, an op that is no launch, product or
+            stream-ordered memset, one with an op group of its own, or a branch that writes what
+            another reads or writes.
+    """
+
+    kind: ClassVar[str] = "branches"
+    branches: tuple[tuple[Op, ...], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.branches) < 2 or not all(self.branches):
+            raise ProgramError(
+                f"branches are 2 or more lists of ops, got {len(self.branches)} of"
+                f" {', '.join(str(len(b)) for b in self.branches) or 'no'} ops"
+            )
+        for op in self.members:
+            if work(op) is None or not graphable(op):
+                raise ProgramError(
+                    f"{next(op.lines())} can't stand in a branch: that takes launches, matrix"
+                    " products and memsets in stream order; put it before or after"
+                )
+            if op.group:
+                raise ProgramError(f"{op.label}: the group is that of the branches as a whole")
+        for one, other in combinations(self._works(), 2):
+            if found := conflict(one, other):
+                first, second, written = found
+                raise ProgramError(
+                    f"{first.label} and {second.label} can't stand in two branches: the first"
+                    f" writes {written}, which the second touches too"
+                )
+
+    def _works(self) -> list[list[Work]]:
+        return [[w for op in branch if (w := work(op)) is not None] for branch in self.branches]
+
+    @property
+    def members(self) -> tuple[Op, ...]:
+        """The ops of all branches, one branch after another."""
+        return tuple(op for branch in self.branches for op in branch)
+
+    def map_ops(self, change: Callable[[Op], Op]) -> Branches:
+        """The branches with `change` applied to each member."""
+        return replace(self, branches=tuple(tuple(map(change, b)) for b in self.branches))
+
+    def reads(self) -> frozenset[str]:
+        return frozenset().union(*(op.reads() for op in self.members))
+
+    def writes(self) -> frozenset[str]:
+        return frozenset().union(*(op.writes() for op in self.members))
+
+    def calls(self) -> Counter[str]:
+        return sum((op.calls() for op in self.members), Counter[str]())
+
+    @property
+    def label(self) -> str:
+        return f"{len(self.branches)} branches"
+
+    def lines(self) -> Iterator[str]:
+        yield "branches {"
+        for branch in self.branches:
+            yield "  {"
+            for op in branch:
+                for line in op.lines():
+                    yield "    " + line
+            yield "  }"
+        yield "}"
+
+
+def opened(ops: Iterable[Op]) -> Iterator[Op]:
+    """`ops` with the members of branches in their place, one branch after another."""
+    for op in ops:
+        if isinstance(op, Branches):
+            yield from op.members
+        else:
+            yield op
+
+
+def changed(op: Op, change: Callable[[Op], Op]) -> Op:
+    """`change` of an op, or of each member of branches."""
+    return op.map_ops(change) if isinstance(op, Branches) else change(op)
 
 
 @dataclass(frozen=True)
@@ -435,7 +583,7 @@ class GraphLaunch(Op):
         """Work nodes of the plain form, children's included."""
         return sum(
             op.nodes() if isinstance(op, GraphLaunch) else not isinstance(op, RecordEvent)
-            for op in self.body
+            for op in opened(self.body)
         )
 
     def lines(self) -> Iterator[str]:
@@ -447,7 +595,7 @@ class GraphLaunch(Op):
 
 
 #: Ops that a graph can hold.
-GRAPHABLE = (Launch, MatmulOp, MatmulGroup, GraphLaunch)
+GRAPHABLE = (Launch, MatmulOp, MatmulGroup, Branches, GraphLaunch)
 
 #: Ops that launch kernels, from one of a device's modules.
 LAUNCHING = (Launch, MatmulOp, MatmulGroup)
@@ -514,18 +662,18 @@ class StepProgram:
         return {b.name: b for b in self.buffers}
 
     def ops(self) -> Iterator[tuple[str, Op]]:
-        """Every op with its phase, in order, graph bodies not opened."""
+        """Every op with its phase, in order: branches opened, graph bodies not."""
         for phase in self.phases:
-            for op in phase.ops:
+            for op in opened(phase.ops):
                 yield phase.name, op
 
     def all_ops(self) -> Iterator[tuple[str, Op, int]]:
-        """Every op with its phase and how many graphs it stands in, graph bodies opened."""
+        """Every op with its phase and how many graphs it stands in: branches, graphs opened."""
 
         def visit(phase: str, op: Op, depth: int) -> Iterator[tuple[str, Op, int]]:
             yield phase, op, depth
             if isinstance(op, GraphLaunch):
-                for inner in op.body:
+                for inner in opened(op.body):
                     name = inner.name if isinstance(inner, GraphLaunch) else phase
                     yield from visit(name, inner, depth + 1)
 
@@ -534,7 +682,7 @@ class StepProgram:
 
     def groups(self) -> frozenset[str]:
         """The groups that a stage could replace."""
-        return frozenset(op.group for _, op in self.ops() if op.group)
+        return frozenset(op.group for phase in self.phases for op in phase.ops if op.group)
 
     def replace_group(self, group: str, fragment: Fragment) -> StepProgram:
         """The program with the fragment's ops in the place of the ops of `group`.
@@ -572,10 +720,12 @@ class StepProgram:
         return replace(self, buffers=tuple(b for b in self.buffers if b.name in used))
 
     def map_ops(self, change: Callable[[Op], Op]) -> StepProgram:
-        """The program with `change` applied to each op."""
+        """The program with `change` applied to each op, graph bodies not opened."""
         return replace(
             self,
-            phases=tuple(replace(p, ops=tuple(change(op) for op in p.ops)) for p in self.phases),
+            phases=tuple(
+                replace(p, ops=tuple(changed(op, change) for op in p.ops)) for p in self.phases
+            ),
         )
 
     def calls(self, *, timed: bool = False) -> Counter[tuple[str, str]]:

@@ -23,6 +23,7 @@ from onegraph.kernels.device.base import (
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.program import (
     Alloc,
+    Branches,
     Copy,
     Free,
     GraphLaunch,
@@ -37,6 +38,7 @@ from onegraph.stages.program import (
     Ref,
     StepProgram,
     Sync,
+    opened,
 )
 from onegraph.stages.runnable import require_runnable
 from onegraph.stages.workspace import Workspace
@@ -98,7 +100,7 @@ class _BoundGraph:
 
     def _eager(self, op: GraphLaunch) -> list[Action]:
         actions: list[Action] = []
-        for inner in op.body:
+        for inner in opened(op.body):
             if isinstance(inner, GraphLaunch):
                 actions.append(partial(self._enter, inner.name))
                 actions += self._eager(inner)
@@ -307,6 +309,11 @@ class Runner:
         self.release_graphs()
         self._retired = why
 
+    @property
+    def retired(self) -> bool:
+        """Whether it refuses further steps."""
+        return bool(self._retired)
+
     # ---------------------------------------------------------------- binding
 
     @cold_path("when an array has moved")
@@ -365,6 +372,8 @@ class Runner:
             case MatmulGroup():
                 products = tuple(map(self._product, op.members))
                 return partial(device.matmul_group, products, module=op.module)
+            case Branches():
+                return self._bind_branches(op)
             case Memset():
                 call = device.memset_sync if op.blocking else device.memset
                 return partial(call, space.resolve(op.dst))
@@ -394,6 +403,22 @@ class Runner:
         a, b, out = (self.workspace.resolve(r) for r in (op.a, op.b, op.out))
         extra = None if op.extra is None else self.workspace.resolve(op.extra)
         return Product(op.spec, a, b, out, extra)
+
+    def _bind_branches(self, op: Branches) -> Action:
+        """Branches in a graph; outside one their members are bound, one by one."""
+        products = [
+            [inner.spec for inner in branch if isinstance(inner, MatmulOp)]
+            for branch in op.branches
+        ]
+        self.device.reserve_branches(products)
+        return partial(self._branch, [[self.bind(inner) for inner in b] for b in op.branches])
+
+    def _branch(self, branches: Sequence[Sequence[Action]]) -> None:
+        with self.device.branches(len(branches)) as branch:
+            for index, actions in enumerate(branches):
+                with branch(index):
+                    for action in actions:
+                        action()
 
     def _bind_and_do(self, op: Op) -> None:
         self.bind(op, late=True)()

@@ -19,6 +19,7 @@ from onegraph.stages.program import (
     ProgramError,
     RecordEvent,
     StepProgram,
+    changed,
     graphable,
 )
 from onegraph.stages.stage import Stage
@@ -41,7 +42,7 @@ def _as_graph(program: StepProgram, phase: Phase) -> Phase:
             )
     if not body:
         return phase
-    graph = GraphLaunch(phase.name, tuple(_graphed(op) for op in body), group="graph")
+    graph = GraphLaunch(phase.name, tuple(changed(op, _graphed) for op in body), group="graph")
     first = phase.ops.index(body[0])
     before = [op for op in phase.ops[:first] if isinstance(op, RecordEvent)]
     after = [op for op in phase.ops[first:] if isinstance(op, RecordEvent)]

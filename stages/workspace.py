@@ -92,6 +92,12 @@ class Workspace:
         if (array := self.arrays.pop(name, None)) is not None:
             self.device.free(array)
 
+    def drop(self, names: Iterable[str]) -> None:
+        """Free buffers that no program needs any more; those that are not there are passed over."""
+        for name in names:
+            if name in self.buffers:
+                self._drop(name)
+
     def close(self) -> None:
         """Release graphs, then free every array."""
         for owner in self.owners:

@@ -356,6 +356,30 @@ def network_changed(device: Device) -> None:
     assert seen == want
 
 
+def parts_changed(device: Device) -> None:
+    """Parts of the learner go, and their buffers with them; others change their numbers."""
+    parts: dict[str, object] = {
+        "preset": "full",
+        "network__attention_groups": 2,
+        "network__iqn__quantiles": 4,
+        "network__iqn__target_quantiles": 3,
+        "aux__iql_hidden": 8,
+        "aux__denoise_hidden": 8,
+    }
+    trainer = trainer_on(device, settings=config(**parts))
+    steps(trainer, 3)
+    changed = config(**parts, learn__vaccine=False, aux__modulate=False, network__drop_path=0.5)
+    want = continued(device, trainer, changed, 3)
+    trainer.reconfigure(changed)
+    assert "grad_vaccine" not in trainer.workspace.buffers
+    counts = trainer.learn().by_kind()
+    assert counts["capture"] > 5, counts
+    trainer.collect()
+    seen = [(trainer.indices().tobytes(), trainer.parameters().tobytes()), *steps(trainer, 2)]
+    assert seen == want
+    assert set(trainer.learn().by_kind()) == {"graph_launch"}
+
+
 def refused_changes(device: Device) -> None:
     """What can't be kept is refused, and the run goes on as if nothing had been asked."""
     want = undisturbed(device, 3)
@@ -517,6 +541,7 @@ SCENARIOS: dict[str, Callable[[Device], None]] = {
         batch_size_changed,
         constants_changed,
         network_changed,
+        parts_changed,
         refused_changes,
         failing_phase,
         failing_recapture,

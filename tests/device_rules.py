@@ -29,7 +29,12 @@ INVALIDATED = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
 ILLEGAL_ADDRESS = "CUDA_ERROR_ILLEGAL_ADDRESS"
 INVALID_VALUE = "CUDA_ERROR_INVALID_VALUE"
 INVALID_HANDLE = "CUDA_ERROR_INVALID_HANDLE"
+ILLEGAL_STATE = "CUDA_ERROR_ILLEGAL_STATE"
+UNJOINED = "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"
 DESTROYED = "CUDA_ERROR_CONTEXT_IS_DESTROYED"
+
+#: Two branches without a matrix product, as `reserve_branches` takes them.
+TWO: list[list[Matmul]] = [[], []]
 
 
 def f32(*values: float) -> np.ndarray:
@@ -469,6 +474,7 @@ FORBIDDEN: dict[str, Callable[[Device, dict], object]] = {
     "create_stream": lambda d, w: d.create_stream(),
     "switch to stream": lambda d, w: _on(d, w["stream"]),
     "capture": lambda d, w: _capture(d),
+    "reserve": lambda d, w: d.reserve_branches(TWO),
     "compose": lambda d, w: d.compose("c", [w["graph"]]),
     "instantiate": lambda d, w: d.instantiate(w["graph"]),
     "graph_launch": lambda d, w: d.graph_launch(w["exec"]),
@@ -603,6 +609,180 @@ def test_array_dropped_inside_a_capture(device):
     device.graph_launch(device.instantiate(graph))
     assert values(x) == [0]
     assert graph.node_count() == 1
+
+
+# -------------------------------------------------------------------- branches
+
+
+def test_branches_record_each_its_work_between_the_fork_and_the_join(device):
+    x, y = device.upload(f32(-1, 2), "x"), device.upload(f32(3, -4), "y")
+    z = device.upload(f32(0, 0), "z")
+    relu(device, z)
+    device.reserve_branches(TWO)
+    with device.capture("g") as graph:
+        device.copy_dtod(z, y)
+        with device.branches(2) as branch:
+            with branch(1):
+                relu(device, y)
+            with branch(0):
+                relu(device, x)
+                device.copy_dtod(z, x)
+        device.copy_dtod(x, y)
+    assert graph.node_count() == 5
+    assert values(x) == [-1, 2]
+    device.graph_launch(device.instantiate(graph))
+    assert (values(x), values(y), values(z)) == ([3, 0], [3, 0], [0, 2])
+
+
+def test_a_capture_forks_again_and_a_branch_may_be_empty(device):
+    x, y = device.upload(f32(1)), device.upload(f32(2))
+    device.reserve_branches([[], [], []])
+    with device.capture("g") as graph:
+        for count in (3, 2):
+            with device.branches(count) as branch:
+                with branch(0):
+                    device.memset(x)
+                with branch(1):
+                    device.memset(y)
+    assert graph.node_count() == 4
+    device.graph_launch(device.instantiate(graph))
+    assert (values(x), values(y)) == ([0], [0])
+
+
+def test_a_forked_capture_is_a_child_like_any_other(device):
+    x, y = device.upload(f32(1)), device.upload(f32(2))
+    device.reserve_branches(TWO)
+    with device.capture("forked") as forked, device.branches(2) as branch:
+        with branch(0):
+            device.memset(x)
+        with branch(1):
+            device.memset(y)
+    with device.capture("after") as after:
+        device.copy_dtod(x, y)
+    parent = device.compose("parent", [forked, device.create_event("e"), after])
+    device.graph_launch(device.instantiate(parent))
+    assert parent.node_count() == 4
+    assert values(x) == [0]
+
+
+def test_only_a_capture_forks(device):
+    device.reserve_branches(TWO)
+    with refused(ILLEGAL_STATE, "fork into 2 branches.*only a capture forks"), device.branches(2):
+        pass
+
+
+def test_branches_are_reserved_before_the_capture(device):
+    device.reserve_branches(TWO)
+    with refused(UNSUPPORTED, "reserve 3 branches"), device.capture("g"), device.branches(3):
+        pass
+    with refused(UNSUPPORTED, "reserve 3 branches"), device.capture("g"):
+        device.reserve_branches([[], [], []])
+
+
+def _inside_one(device, x, branch):
+    with branch(0), branch(1):
+        pass
+
+
+def _twice(device, x, branch):
+    for _ in range(2):
+        with branch(0):
+            pass
+
+
+def _beyond(device, x, branch):
+    with branch(2):
+        pass
+
+
+def _fork_in_a_branch(device, x, branch):
+    with branch(0), device.branches(2):
+        pass
+
+
+#: What is wrong between a fork and its join: what is done, the error, the call that it names.
+MISUSES = {
+    "work outside a branch": (lambda d, x, b: d.memset(x), ILLEGAL_STATE, "memset.*enter a branch"),
+    "a branch in another": (_inside_one, ILLEGAL_STATE, "branch 1.*another branch is open"),
+    "a branch again": (_twice, INVALID_VALUE, "branch 0.*each to be opened once"),
+    "a branch too many": (_beyond, INVALID_VALUE, "branch 2.*branches 0 to 1"),
+    "a fork in a branch": (_fork_in_a_branch, ILLEGAL_STATE, "fork into 2.*forked already"),
+}
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
+def test_what_is_refused_in_branches(device, misuse):
+    do, name, message = MISUSES[misuse]
+    x = device.upload(f32(1), "x")
+    device.reserve_branches(TWO)
+    with refused(name, message), device.capture("g"), device.branches(2) as branch:
+        do(device, x, branch)
+    assert values(x) == [1]
+    with (
+        refused(INVALIDATED, "capture g.*refused inside"),
+        device.capture("g"),
+        device.branches(2) as branch,
+        contextlib.suppress(DeviceError),
+    ):
+        do(device, x, branch)
+    with device.capture("after") as graph, device.branches(2) as branch:
+        for index in range(2):
+            with branch(index):
+                device.memset(x.view(0, (1 - index,)))
+    device.graph_launch(device.instantiate(graph))  # and the device goes on
+    assert values(x) == [0]
+
+
+def test_fewer_than_two_branches(device):
+    device.reserve_branches(TWO)
+    with refused(INVALID_VALUE, "two branches at least"), device.capture("g"), device.branches(1):
+        pass
+
+
+def test_a_branch_after_the_join(device):
+    device.reserve_branches(TWO)
+    with refused(ILLEGAL_STATE, "branch 1.*are joined"), device.capture("g"):
+        with device.branches(2) as branch:
+            pass
+        with branch(1):
+            pass
+
+
+@pytest.mark.parametrize("entered", [False, True])
+def test_a_capture_does_not_end_before_the_join(device, entered):
+    x, kept = device.upload(f32(1)), []
+    device.reserve_branches(TWO)
+    with refused(UNJOINED, "capture g.*its 2 branches are not joined"), device.capture("g"):
+        kept.append(device.branches(2))
+        branch = kept[0].__enter__()
+        if entered:
+            kept.append(branch(1))
+            kept[1].__enter__()
+            device.memset(x)
+    kept.clear()  # what was left open ends late, and touches nothing
+    device.memset(x)
+    assert values(x) == [0]
+    with device.capture("after") as graph:
+        device.memset(x)
+    device.graph_launch(device.instantiate(graph))
+
+
+def test_an_exception_in_a_branch_abandons_the_capture(device):
+    x = device.upload(f32(1))
+    device.reserve_branches(TWO)
+
+    def fail_inside():
+        with device.capture("g"), device.branches(2) as branch, branch(1):
+            device.memset(x)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside()
+    assert values(x) == [1]
+    with device.capture("after") as graph, device.branches(2) as branch, branch(1):
+        device.memset(x)
+    device.graph_launch(device.instantiate(graph))
+    assert values(x) == [0]
 
 
 # -------------------------------------------------------------------- lifetime of graphs

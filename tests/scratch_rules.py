@@ -13,6 +13,7 @@ from onegraph.kernels.catalogue import DTYPES
 from onegraph.kernels.device import Device
 from onegraph.kernels.replay import tree
 from onegraph.stages.program import Buffer
+from onegraph.trainer.learner import GRADIENTS
 from onegraph.trainer.trainer import Trainer
 
 #: What is carried from step to step without being part of a checkpoint, and why.
@@ -53,6 +54,9 @@ def poison_scratch(trainer: Trainer) -> int:
             values[:] = 0
             for tensor in trainer.network.layout:
                 tensor.values(values)[...] = np.nan
+        elif buffer.name in GRADIENTS:  # so do the tensors that their losses do not reach
+            before = trainer.workspace.read(buffer.name)
+            values[before == 0] = 0
         trainer.workspace.write(buffer.name, values)
     return len(buffers)
 

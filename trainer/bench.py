@@ -84,10 +84,12 @@ def _size(
     batch: int,
     capacity: int,
     *,
+    preset: str = "dqn",
     replay_only: bool = False,
 ) -> Size:
     fields = {
         **_COMMON,
+        "preset": preset,
         "network.hidden": list(hidden),
         "learn.batch_size": batch,
         "loop.start_steps": batch,
@@ -102,6 +104,7 @@ SIZES: dict[str, Size] = {
         _size("S", 4, (120, 84), 128, 10_000),
         _size("M", 64, (256, 256), 64, 2**20),
         _size("L", 64, (1024, 1024), 2048, 2**20),
+        _size("FULL", 64, (256,), 256, 2**20, preset="full"),
         _size("REPLAY", 4, (8,), 65_536, 2**20, replay_only=True),
         _size("REPLAY-10M", 4, (8,), 65_536, 10_000_000, replay_only=True),
     )
@@ -139,7 +142,11 @@ class BenchSubject:
     @property
     def name(self) -> str:
         shapes, hidden = self.shapes, "-".join(map(str, self.config.network.hidden))
-        what = "replay alone" if self.size.replay_only else f"MLP {hidden}"
+        what = f"MLP {hidden}"
+        if self.size.replay_only:
+            what = "replay alone"
+        elif self.config.preset != "dqn":
+            what = f"preset {self.config.preset} on {what}"
         return (
             f"{self.size.name}: states {shapes.width}, {what}, batch {shapes.batch:,},"
             f" capacity {shapes.capacity:,}"

@@ -7,21 +7,23 @@ batch: one forward pass serves both, and each has a backward pass of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.common.layout import ADAM_GROUPS
-from onegraph.kernels.learner.budget import Component
+from onegraph.kernels.common.layout import ADAM_GROUPS, Counter
+from onegraph.kernels.learner.budget import COMPONENT_OF, Component
 from onegraph.kernels.learner.noisy import NoisyPass
 from onegraph.stages.program import Buffer, Launch, Memset, Op, Ref, merge_buffers
 from onegraph.trainer.blocks.budget import GradientBudget
 from onegraph.trainer.blocks.emit import Emit
-from onegraph.trainer.blocks.grouping import grouped_products
+from onegraph.trainer.blocks.grouping import branched, side_by_side
 from onegraph.trainer.blocks.head_loss import HeadBatch, LossBuffers
 from onegraph.trainer.blocks.iql import Modulation, ValueLoss, Values
+from onegraph.trainer.blocks.layout import Group
 from onegraph.trainer.blocks.residual import draw_depth
 from onegraph.trainer.blocks.vaccine import VaccineProjection
 from onegraph.trainer.network import Outputs, Pass
@@ -56,6 +58,7 @@ class Learner:
         self._value = network.emit("value", shapes.batch, Pass.ONLINE)
         self._noised = network.emit("noised", shapes.batch, Pass.ONLINE)
         self._noised.grads = GRAD_AUX
+        self._noised.penalties = False  # `grad` has them, and the two are added up
         self._values: tuple[Values, ValueLoss] | None = None
         self._gradients: dict[str, _Gradients] = {}
         self._extra: list[Buffer] = []
@@ -89,7 +92,7 @@ class Learner:
         return merge_buffers(
             *(emit.buffers for emit in passes),
             self._extra,
-            network.spectral.buffers() if network.spectral else (),
+            network.spectral.buffers(GRADIENTS) if network.spectral else (),
             self._budget.buffers() if self._budget else (),
             self._vaccine.buffers() if self._vaccine else (),
             network.state(),
@@ -151,7 +154,7 @@ class Learner:
 
     def _forward(self) -> tuple[Op, ...]:
         self.network.forward(self._online, Ref(BATCH.states), Pass.ONLINE)
-        return grouped_products(self._online.take())
+        return side_by_side([self._online.take()])
 
     def _targets_and_losses(self) -> tuple[Op, ...]:
         network, x = self.network, Ref(BATCH.next_states)
@@ -161,11 +164,15 @@ class Learner:
             network.forward(self._select, x, use)
         network.forward(self._target, x, Pass.TARGET)
         network.values(selecting, network.found(selecting, x, use), use)
-        ops = [*self._select.take(), *self._target.take()]
+        passes = side_by_side([self._select.take(), self._target.take()])
+        zeroed: list[Op] = []  # by calls that are waited for, at first: no branch takes those
+        losses: list[list[Op]] = []
         for emit, prefix in self._batches():
             self._gradients[prefix] = self._loss(emit, prefix, selecting, use)
-            ops += emit.take()
-        return grouped_products(ops)
+            ops = emit.take()
+            zeroed += [op for op in ops if isinstance(op, Memset)]
+            losses.append([op for op in ops if not isinstance(op, Memset)])
+        return (*passes, *zeroed, *branched(losses))
 
     def _batches(self) -> tuple[tuple[Emit, str], ...]:
         """The online pass of the batch, and of the vaccine batch if there is one."""
@@ -268,10 +275,12 @@ class Learner:
         network, b = self.network, self.shapes.batch
         states = Ref(BATCH.states, 0, b * self.shapes.padded) if self._vaccine else None
         states = states or Ref(BATCH.states)
+        passes: list[tuple[Op, ...]] = []
         if network.value_networks:
             aux, own, nets = self._aux, self._value, network.value_networks
             q = network.values(aux, network.forward(aux, states, Pass.TARGET), Pass.TARGET)
             values = nets.forward(own, states)  # by what Adam changes; they have no target
+            passes += [aux.take(), own.take()]
             action, weight = (
                 Ref(name, 0, b) if self._vaccine else Ref(name)
                 for name in (BATCH.actions, BATCH.weights)
@@ -286,52 +295,60 @@ class Learner:
             x = decoder.noised(noised, states, self.config.seed)
             decoder.forward(noised, network.features(noised, x))
             self.aux_losses["denoise"] = decoder.loss(noised, states)
-        return grouped_products([*self._aux.take(), *self._value.take(), *self._noised.take()])
+            passes.append(noised.take())
+        return (*side_by_side(passes), *self._value.take())
 
     # ---------------------------------------------------------------- gradients
 
     def _backward(self) -> tuple[Op, ...]:
         network, b = self.network, self.shapes.batch
-        ops: list[Op] = []
+        passes: list[tuple[Op, ...]] = []
         for emit, prefix in self._batches():
             grads = self._gradients[prefix]
             x = emit.rows_of(Ref(BATCH.states), self.shapes.padded)
             outputs = network.found(emit, x, Pass.ONLINE)
             network.backward(emit, x, outputs, grads.plain, grads.distribution)
-            ops += emit.take()
+            passes.append(emit.take())
         if network.value_networks:
             states = Ref(BATCH.states, 0, b * self.shapes.padded)
             network.value_networks.backward(
                 self._value, states if self._vaccine else Ref(BATCH.states)
             )
-            ops += self._value.take()
+            passes.append(self._value.take())
         if network.denoise:
             noised = self._noised
             x = noised.buffer("denoise_noised", (b, self.shapes.padded))
             features = network.features(noised.silent(), x)
             grad = network.denoise.backward(noised, features)
             network.trunk_backward(noised, x, features, grad)
-            ops += noised.take()
-        return (*grouped_products(ops), *self._combined())
+            passes.append(noised.take())
+        return (*side_by_side(passes), *self._combined())
 
     def _combined(self) -> tuple[Op, ...]:
         """From the gradients of what the passes read to one gradient of the parameters."""
         network = self.network
-        buffers = [GRAD]
-        buffers += [GRAD_VACCINE] if self._vaccine else []
-        ops: list[Op] = []
-        for grads in buffers:
-            if network.spectral:
-                ops += network.spectral.grad_ops(grads=grads)
-            if network.noisy:
-                ops += network.noisy.grad_ops(network.layout, grads=grads)
+        corrections: list[tuple[Op, ...]] = []
+        for grads in (GRAD, GRAD_VACCINE) if self._vaccine else (GRAD,):
+            normal = network.spectral.grad_ops(grads=grads) if network.spectral else ()
+            noisy = network.noisy.grad_ops(network.layout, grads=grads) if network.noisy else ()
+            corrections.append((*normal, *noisy))
         if network.denoise and network.spectral:
-            ops += network.spectral.grad_ops(grads=GRAD_AUX)
+            corrections.append(network.spectral.grad_ops(grads=GRAD_AUX))
+        ops = [*branched(corrections)]
         if self._budget:
             ops += self._budget.ops()
         if self._vaccine:
-            ops += self._vaccine.ops()
+            ops += [*self._without_share(), *self._vaccine.ops()]
         return tuple(ops)
+
+    def _without_share(self) -> Iterator[Op]:
+        """What has no share of the gradient is given none by the projection either."""
+        if not self._budget:
+            return
+        for group in (Group.SELECTIVITY, Group.ATTENTION, Group.TRUNK, Group.IQN):
+            start, end = self.network.layout.range_of(group)
+            if start < end and not self._budget.shares[COMPONENT_OF[Counter(group)]]:
+                yield Memset(Ref(GRAD_VACCINE, start, end - start), blocking=True)
 
     def _clip(self) -> tuple[Op, ...]:
         """The finite check and the clip factor, from the norm."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.common.layout import COUNTERS
 from onegraph.kernels.device import HostDevice
+from onegraph.kernels.learner.attention_core import MAX_GROUPS
 from onegraph.kernels.learner.categorical import action_logits, softmax_parts
 from onegraph.kernels.learner.iqn_cosines import TauUse, cosine_features
 from onegraph.kernels.learner.noisy import NoisyPass
@@ -35,7 +36,7 @@ from onegraph.trainer.blocks.layout import Layout, TensorSpec
 from onegraph.trainer.blocks.noisy import NoisyLayers
 from onegraph.trainer.blocks.residual import ResidualBlock
 from onegraph.trainer.blocks.spectral import SpectralNorm
-from onegraph.trainer.config import AuxConfig, Config, NetworkConfig
+from onegraph.trainer.config import AuxConfig, Config, MismatchError, NetworkConfig
 
 #: A pass through the network: whose parameters it reads, and which draws are its own.
 Pass = TauUse
@@ -51,6 +52,32 @@ _NOISE = {
 def padded_width(width: int) -> int:
     """Sp: the next multiple of 8 of a state's width."""
     return -(-width // 8) * 8
+
+
+def _check_attention(config: Config, width: int) -> None:
+    """Whether the groups divide the padded width, and the heads that of a group."""
+    groups, heads = config.network.attention_groups, config.network.attention_heads
+    if not groups:
+        return
+    if width % groups:
+        problem = (
+            f"{groups} groups do not divide the {width} features of a state, padding included; use"
+            f" {_divisors(width)}, or 0 for no attention"
+        )
+        raise MismatchError(config, "network.attention_groups", problem)
+    token = width // groups
+    if token % heads:
+        problem = (
+            f"{heads} heads do not divide the {token} features of a group ({width} features,"
+            f" network.attention_groups = {groups}); use {_divisors(token)}"
+        )
+        raise MismatchError(config, "network.attention_heads", problem)
+
+
+def _divisors(width: int) -> str:
+    """Of a number of features, as far as there may be so many groups or heads."""
+    found = [str(n) for n in range(1, min(width, MAX_GROUPS) + 1) if width % n == 0]
+    return " or ".join(found) if len(found) < 3 else f"{', '.join(found[:-1])} or {found[-1]}"
 
 
 class Observed(Protocol):
@@ -94,7 +121,12 @@ class QNetwork:
 
     @classmethod
     def of(cls, config: Config, environment: Observed) -> QNetwork:
-        """The network of a run."""
+        """The network of a run.
+
+        Raises:
+            MismatchError: attention that does not divide the environment's features.
+        """
+        _check_attention(config, padded_width(environment.observation_width))
         return cls(
             environment.observation_width,
             environment.actions,
@@ -249,6 +281,15 @@ class QNetwork:
     def initial(self, seed: int) -> NDArray[np.float32]:
         """Parameters [size] before the first step."""
         return self.layout.initial(seed)
+
+    def same_parameters(self, other: QNetwork) -> bool:
+        """Whether parameters of the other network are parameters of this one."""
+
+        def places(network: QNetwork) -> list[tuple[object, ...]]:
+            return [(t.name, t.shape, t.offset) for t in network.layout]
+
+        heads = self.config.attention_heads == other.config.attention_heads
+        return heads and places(self) == places(other)
 
     def state(self) -> tuple[Buffer, ...]:
         """What a run keeps beside the parameters: readiness, the spectral norm's vectors."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,7 +81,8 @@ class Trainer:
         TrainerError: the replay does not fit the device even at the smallest useful size, or the
             environment has other lanes than the config.
         MarketDataError: the bars can't be used.
-        MismatchError: hindsight for an environment without goals.
+        MismatchError: hindsight for an environment without goals, or attention that does not
+            divide its features.
     """
 
     def __init__(
@@ -192,18 +193,21 @@ class Trainer:
 
         A changed schedule is device data and needs nothing else: graphs stay as they are. What
         changes a program (batch size, loss, n-step, ...) has that program bound, warmed up and
-        captured anew in its next step. A changed network starts from its initial parameters, Adam's
-        moments and counters and the learning rate's warm-up from zero; evaluators made before it
-        refuse to go on. A `Loop` reads its config when it is made: make a new one.
+        captured anew in its next step. A network with other parameters starts from its initial
+        ones, Adam's moments and counters and the learning rate's warm-up from zero; evaluators made
+        before a change of the network refuse to go on. A `Loop` reads its config when it is made:
+        make a new one.
 
         Raises:
             TrainerError: a field that a running trainer is bound to (`onegraph.trainer.changes`),
                 or more than the replay or the device can hold. The trainer is then as it was.
-            MismatchError: hindsight for an environment without goals. The trainer is as it was.
+            MismatchError: hindsight for an environment without goals, or attention that does not
+                divide its features. The trainer is as it was.
         """
         if problem := refused_change(self.config, config):
             raise TrainerError(problem)
         relabelling(config, self.environment)
+        QNetwork.of(config, self.environment)
         if (floor := self._floor(config)) > self.shapes.capacity:
             raise TrainerError(
                 f"the replay holds {self.shapes.capacity:,} rows, and learn.batch_size ="
@@ -226,7 +230,7 @@ class Trainer:
                 f"the new config does not fit the device ({error.detail}); the trainer goes on with"
                 " the one before"
             ) from error
-        if self.network != network:
+        if not self.network.same_parameters(network):
             self._begin_network(kept["counters"])
         self._put_constants()
         self._put_schedules()
@@ -258,8 +262,9 @@ class Trainer:
         # What the network before left there may lie in gaps of this one's, or in ranges of it that
         # a gradient does not reach.
         with self.device.ledger.within("io"):
+            declared = {b.name for b in self.learn_program.buffers}
             for name in GRADIENTS:
-                if name in self.workspace.buffers:
+                if name in declared:
                     self.workspace.write(name, np.zeros(size, np.float32))
 
     def _put_constants(self) -> None:
@@ -303,6 +308,15 @@ class Trainer:
             replaced = runner in old or self.network != network
             if isinstance(runner, Runner) and replaced and runner not in self.runners.values():
                 runner.retire("the trainer has another config now; make it again")
+        self._drop_unused(programs.values())
+
+    def _drop_unused(self, before: Iterable[StepProgram]) -> None:
+        """Free what the programs before had, and nothing that still runs has."""
+        runners = [r for r in self.workspace.owners if isinstance(r, Runner) and not r.retired]
+        needed = {b.name for runner in runners for b in runner.program.buffers}
+        needed |= {b.name for p in (self.learn_program, self.collect_program) for b in p.buffers}
+        names = {b.name for program in before for b in program.buffers}
+        self.workspace.drop(sorted(names - needed))
 
     # ---------------------------------------------------------------- stepping
 

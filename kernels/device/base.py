@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
@@ -271,6 +271,15 @@ class GraphExec:
     events: list[DeviceEvent] = field(default_factory=list)
 
 
+class _Fork:
+    """Branches of a capture between fork and join: which were opened, and whether one is open."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.entered: set[int] = set()
+        self.open = False
+
+
 class Device(ABC):
     """A device with one training stream, and the ledger that counts what it is asked to do."""
 
@@ -286,6 +295,8 @@ class Device(ABC):
         self.closed = False
         self._capture: Graph | None = None
         self._capture_broken = ""
+        self._fork: _Fork | None = None
+        self._reserved_branches = 0
         self._warming_up = False
 
     # ---------------------------------------------------------------- errors and rules
@@ -320,6 +331,10 @@ class Device(ABC):
 
     def _record(self, kind: str, label: str, arrays: Sequence[DeviceArray]) -> None:
         if self._capture is not None:
+            if self._fork is not None and not self._fork.open:
+                self.fail(
+                    "CUDA_ERROR_ILLEGAL_STATE", label, "the capture is forked; enter a branch"
+                )
             self._capture.nodes.append(Node(kind, label))
             self._capture.uses(arrays)
 
@@ -565,7 +580,7 @@ class Device(ABC):
         given = (*(x.size for x in arrays), 0 if extra is None else extra.size)
         if spec.epilogue == "bias_grad" and spec.trans_b:
             self.fail("CUDA_ERROR_INVALID_VALUE", op, f"{spec}: bias_grad needs b as it is stored")
-        if sizes != given or any(x.dtype != np.float32 for x in product.operands):
+        if sizes != given or any(x.dtype != DTYPES["f32"] for x in product.operands):
             self.fail(
                 "CUDA_ERROR_INVALID_VALUE",
                 op,
@@ -675,8 +690,18 @@ class Device(ABC):
         self._capture, self._capture_broken = graph, ""
         try:
             yield graph
+            if self._fork is not None:
+                self.fail(
+                    "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
+                    f"capture {label}",
+                    f"its {self._fork.count} branches are not joined; leave `branches` before it",
+                )
         except BaseException:
             self._capture = None
+            if self._fork is not None:
+                self._fork = None
+                with suppress(DeviceError):  # the error inside is the one to show
+                    self._join()
             self._abandon_capture(graph)
             graph.close()
             raise
@@ -690,6 +715,83 @@ class Device(ABC):
                 f"{broken!r} was refused inside, so the graph is not complete",
             )
         self._end_capture(graph)
+
+    def reserve_branches(self, products: Sequence[Sequence[Matmul]]) -> None:
+        """Get ready what `branches` need while capturing, where nothing may be made.
+
+        Args:
+            products: the matrix products of each branch: those of cuBLASLt take a workspace each.
+        """
+        op = f"reserve {len(products)} branches"
+        self._outside_capture(op)
+        self._reserved_branches = max(self._reserved_branches, len(products))
+        self._reserve_branches(op, products)
+
+    @contextmanager
+    def branches(self, count: int) -> Iterator[Callable[[int], AbstractContextManager[None]]]:
+        """Fork a capture into `count` branches, which run side by side, and join them.
+
+        What is yielded opens a branch, by its index: ``with branch(0): ...``. What is asked inside
+        waits for what came before the fork, and what comes after the join for all branches; no
+        branch may write what another one reads or writes. A branch is opened once, and not inside
+        another one.
+
+        Raises:
+            DeviceError: CUDA_ERROR_ILLEGAL_STATE outside a capture, in branches, or for work
+                outside a branch; CUDA_ERROR_INVALID_VALUE for fewer than two branches, or an index
+                that there is not, or not any more; CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED for more
+                branches than `reserve_branches` was told of; at the end of the capture,
+                CUDA_ERROR_STREAM_CAPTURE_UNJOINED if this was not left.
+        """
+        op = f"fork into {count} branches"
+        self._open(op)
+        if self._capture is None:
+            self.fail("CUDA_ERROR_ILLEGAL_STATE", op, "only a capture forks; begin one before it")
+        if self._fork is not None:
+            self.fail("CUDA_ERROR_ILLEGAL_STATE", op, "the capture is forked already; join first")
+        if count < 2:
+            self.fail("CUDA_ERROR_INVALID_VALUE", op, "there are two branches at least")
+        if count > self._reserved_branches:
+            self._outside_capture(f"reserve {count} branches")
+        fork = _Fork(count)
+        self._branch_out(count)
+        self._fork = fork
+        try:
+            yield self._branch
+        except BaseException:
+            if self._fork is fork:
+                self._fork = None
+                with suppress(DeviceError):  # the error inside is the one to show
+                    self._join()
+            raise
+        if self._fork is fork:
+            self._fork = None
+            self._join()
+
+    @contextmanager
+    def _branch(self, index: int) -> Iterator[None]:
+        fork, op = self._fork, f"branch {index}"
+        if fork is None or fork.open:
+            self.fail(
+                "CUDA_ERROR_ILLEGAL_STATE",
+                op,
+                "the branches are joined" if fork is None else "another branch is open",
+            )
+        if index in fork.entered or not 0 <= index < fork.count:
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"there are branches 0 to {fork.count - 1}, each to be opened once",
+            )
+        fork.entered.add(index)
+        fork.open = True
+        self._enter_branch(index)
+        try:
+            yield
+        finally:
+            fork.open = False
+            if self._fork is fork:
+                self._leave_branch()
 
     def compose(self, label: str, items: Sequence[Graph | DeviceEvent]) -> Graph:
         """One graph that runs `items` in order: graphs as children, events as record nodes."""
@@ -848,6 +950,21 @@ class Device(ABC):
 
     @abstractmethod
     def _abandon_capture(self, graph: Graph) -> None: ...
+
+    @abstractmethod
+    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]]) -> None: ...
+
+    @abstractmethod
+    def _branch_out(self, count: int) -> None: ...
+
+    @abstractmethod
+    def _enter_branch(self, index: int) -> None: ...
+
+    @abstractmethod
+    def _leave_branch(self) -> None: ...
+
+    @abstractmethod
+    def _join(self) -> None: ...
 
     @abstractmethod
     def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None: ...

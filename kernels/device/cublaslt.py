@@ -2,10 +2,14 @@
 
 Row-major against column-major: a row-major [M, N] array is a column-major [N, M] one, so
 ``out = op(a) op(b)`` is asked for as ``out^T = op(b)^T op(a)^T`` with the operands swapped.
-Determinism: the heuristic's answer is kept for the life of the device, and the workspace is ours
-and outlives every graph that has it baked in. It may split K only where `splits` says so; the parts
-then go to the workspace and are added by a second kernel in one order (the schemes that add in
-place are masked out).
+Determinism: the heuristic's answer is kept for the life of the device, and the workspaces are ours
+and outlive every graph that has them baked in. It may split K only where `splits` says so; the
+parts then go to the workspace and are added by a second kernel in one order (the schemes that add
+in place are masked out).
+
+Branches of a graph run at once, so that each has a workspace of its own: in one that they shared,
+the parts of one product would overwrite another's before they are added. Plans they do share: a
+plan is read, and its bias set, on the host, when a call is made or captured.
 """
 
 from __future__ import annotations
@@ -71,7 +75,7 @@ class CublasLt:
 
     allocate: Callable[[int], int]
     _handle: int = 0
-    _workspace: int = 0
+    _workspaces: dict[int, int] = field(default_factory=dict)
     _plans: dict[tuple[Matmul, bool], Plan] = field(default_factory=dict)
     # alpha and beta are read from the host when the call is made, or captured
     _one: NDArray[np.float32] = field(default_factory=lambda: np.ones(1, np.float32))
@@ -79,7 +83,16 @@ class CublasLt:
 
     def __post_init__(self) -> None:
         self._handle = lt.create()
-        self._workspace = self.allocate(WORKSPACE_BYTES)
+        self.reserve(0)
+
+    def reserve(self, branch: int) -> None:
+        """Give this branch of a graph its workspace; 0 is also what is not in a branch."""
+        if branch not in self._workspaces:
+            self._workspaces[branch] = self.allocate(WORKSPACE_BYTES)
+
+    def reserved(self, branch: int) -> bool:
+        """Whether the branch has its workspace, so that its products may be captured."""
+        return branch in self._workspaces
 
     @property
     def version(self) -> str:
@@ -92,12 +105,22 @@ class CublasLt:
         return (spec, aligned) in self._plans
 
     def matmul(
-        self, spec: Matmul, a: int, b: int, out: int, bias: int, stream: int, *, aligned: bool
+        self,
+        spec: Matmul,
+        a: int,
+        b: int,
+        out: int,
+        bias: int,
+        stream: int,
+        *,
+        aligned: bool,
+        branch: int = 0,
     ) -> None:
         """``out = op(a) op(b)``, plus the bias [N] if `spec` has one; addresses of the device.
 
         What else the epilogue asks for is the caller's. `aligned` says that every address is a
-        multiple of 16; it is part of the plan, as an algorithm may rely on it.
+        multiple of 16; it is part of the plan, as an algorithm may rely on it. `branch` says whose
+        workspace to use.
 
         Raises:
             NoAlgorithmError, CublasLtError.
@@ -121,7 +144,7 @@ class CublasLt:
             out,
             plan.out,
             plan.algorithm.ctypes.data,
-            self._workspace,
+            self._workspaces[branch],
             WORKSPACE_BYTES,
             stream,
         )

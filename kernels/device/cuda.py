@@ -159,6 +159,11 @@ class CudaDevice(Device):
         self._current: Any = self._stream
         self._target: Any = self._stream
         self._queue: Any = self._stream.handle
+        # Where branches beside the first are captured, an event for their end, and one for a fork.
+        self._sides: list[tuple[Any, Any]] = []
+        self._forked: Any = None
+        self._forked_into = 0
+        self._branch_index = 0
         self._collecting = False
         self._modules: list[Any] = []
         self._kernels: dict[tuple[str, bool], Any] = {}
@@ -498,8 +503,11 @@ class CudaDevice(Device):
     ) -> None:
         from onegraph.kernels.device.cublaslt import CublasLtError, NoAlgorithmError
 
+        branch = self._branch_index
+        if not self._lt.reserved(branch):
+            self._outside_capture(f"reserve a workspace for branch {branch}")
         try:
-            self._lt.matmul(spec, a, b, out, bias, int(self._queue), aligned=aligned)
+            self._lt.matmul(spec, a, b, out, bias, int(self._queue), aligned=aligned, branch=branch)
         except (CublasLtError, NoAlgorithmError) as error:
             self._translate(error, f"matmul {spec}")
 
@@ -584,6 +592,7 @@ class CudaDevice(Device):
 
     def _finish_capture(self) -> None:
         self._builder = None
+        self._branch_index = 0
         self._switch(self._current)
         _capturing.remove(self)
         if not _capturing:
@@ -608,10 +617,11 @@ class CudaDevice(Device):
         # a rule and ends like any other.
         builder = self._builder
         try:
-            _, status, *_ = driver.cuStreamIsCapturing(self._queue)
+            queue = builder.stream.handle
+            _, status, *_ = driver.cuStreamIsCapturing(queue)
             if status == driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_INVALIDATED:
                 _invalidated.append(builder)
-                driver.cuStreamEndCapture(self._queue)  # answers with the error; frees the stream
+                driver.cuStreamEndCapture(queue)  # answers with the error; frees the stream
             else:
                 builder.end_building()
                 builder.close()
@@ -619,6 +629,51 @@ class CudaDevice(Device):
             _invalidated.append(builder)
         finally:
             self._finish_capture()
+
+    # A fork as the CUDA programming guide has it: the streams of the further branches wait for an
+    # event of the capturing stream, which makes them part of the capture, and that stream waits
+    # for an event of each at the join. cuda.core's `split` would make its streams while capturing.
+    # The streams run nothing: a graph is launched on the training stream, after whose allocations
+    # its branches come as well.
+
+    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]]) -> None:
+        try:
+            if self._forked is None:
+                self._forked = self._gpu.create_event(EventOptions(timing_enabled=False))
+            while len(self._sides) < len(products) - 1:
+                event = self._gpu.create_event(EventOptions(timing_enabled=False))
+                self._sides.append((self._gpu.create_stream(), event))
+            for branch, specs in enumerate(products):
+                if any(map(self._uses_cublaslt, specs)):
+                    self._lt.reserve(branch)
+        except CUDAError as error:
+            self._translate(error, op)
+
+    def _branch_out(self, count: int) -> None:
+        op = f"fork into {count} branches"
+        self._check(driver.cuEventRecord(self._forked.handle, self._queue), op)
+        for stream, _ in self._sides[: count - 1]:
+            self._check(driver.cuStreamWaitEvent(stream.handle, self._forked.handle, 0), op)
+        self._forked_into = count
+
+    def _enter_branch(self, index: int) -> None:
+        self._branch_index = index
+        if index:
+            self._target, _ = self._sides[index - 1]
+            self._queue = self._target.handle
+
+    def _leave_branch(self) -> None:
+        self._branch_index = 0
+        self._target = self._builder
+        self._queue = self._builder.stream.handle
+
+    def _join(self) -> None:
+        self._leave_branch()
+        op, queue = "join the branches", self._queue
+        sides, self._forked_into = self._sides[: self._forked_into - 1], 0
+        for stream, event in sides:
+            self._check(driver.cuEventRecord(event.handle, stream.handle), op)
+            self._check(driver.cuStreamWaitEvent(queue, event.handle, 0), op)
 
     def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None:
         definition: Any = GraphDefinition()
@@ -702,4 +757,6 @@ class CudaDevice(Device):
             self._lt.close()
             self._lt = None
         self._workspaces.clear()
+        self._sides.clear()
+        self._forked = None
         self._stream = self._current = self._target = self._queue = None

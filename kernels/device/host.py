@@ -226,6 +226,23 @@ class HostDevice(Device):
     def _abandon_capture(self, graph: Graph) -> None:
         pass
 
+    # One branch is recorded after another: any order is right, or they would be no branches.
+
+    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]]) -> None:
+        pass
+
+    def _branch_out(self, count: int) -> None:
+        pass
+
+    def _enter_branch(self, index: int) -> None:
+        pass
+
+    def _leave_branch(self) -> None:
+        pass
+
+    def _join(self) -> None:
+        pass
+
     def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None:
         # A child is copied in, as CUDA clones it; an event is looked up at replay, because
         # `set_graph_events` may have put another in its place.

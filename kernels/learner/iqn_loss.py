@@ -191,7 +191,7 @@ def iqn_loss(
             kappa=kappa,
         )
         td[:n], loss[:n], q_taken[:n] = terms.td, terms.loss, terms.q_taken
-        grad = np.zeros((n * quantiles, stride), np.float32)
+        grad = np.zeros((n * quantiles, stride), grad_head.dtype)
         write_head_gradient(
             grad,
             terms.grad_theta.ravel(),

@@ -45,6 +45,6 @@ def spectral_scale(
     for i, matrix in enumerate(matrices_of(table, count)):
         source, out = (target, normal_target) if matrix.source else (params, normal)
         large = above_cap(float(sigma[i]), float(cap))
-        scale = np.float32(cap / sigma[i] if large else 1.0)
+        scale = out.dtype.type(cap / sigma[i] if large else 1.0)
         with np.errstate(all="ignore"):
             out[matrix.elements] = source[matrix.elements] * scale

@@ -1,18 +1,21 @@
 """The step's graph as inline SVG: children as clusters, work nodes labelled by kernel.
 
 A step is a chain, so the layout is one: clusters run down a column and on at the top of the next,
-as newspaper columns do. `from_program` needs no device; `from_dot` reads what a driver drew.
+as newspaper columns do. Branches inside a cluster stand side by side, between a fork and a join.
+`from_program` needs no device; `from_dot` reads what a driver drew.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
+from itertools import groupby
 
 from onegraph.stages.page.markup import Missing
 from onegraph.stages.program import (
+    Branches,
     Copy,
     GraphLaunch,
     Launch,
@@ -22,16 +25,25 @@ from onegraph.stages.program import (
     Op,
     RecordEvent,
     StepProgram,
+    opened,
 )
 from onegraph.stages.runner import Runner
 
 
 @dataclass(frozen=True)
 class Node:
-    """A unit of work. `kind` is ``kernel``, ``matmul``, ``copy``, ``memset`` or ``host``."""
+    """A unit of work.
+
+    Attributes:
+        kind: ``kernel``, ``matmul``, ``copy``, ``memset`` or ``host``.
+        fork: which fork of its cluster it stands in, counted from 1; 0: it is in no branch.
+        branch: which branch of that fork.
+    """
 
     label: str
     kind: str
+    fork: int = 0
+    branch: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,8 @@ def from_program(program: StepProgram) -> tuple[Cluster, ...]:
     for phase in program.phases:
         loose = [op for op in phase.ops if not isinstance(op, (GraphLaunch, RecordEvent))]
         if loose:
-            found.append(Cluster(phase.name, tuple(map(_node, loose)), graphed=False))
+            nodes = tuple(map(_node, opened(loose)))
+            found.append(Cluster(phase.name, nodes, graphed=False))
         for op in phase.ops:
             if isinstance(op, GraphLaunch):
                 found += _graph(op)
@@ -75,10 +88,22 @@ def _graph(graph: GraphLaunch) -> Iterator[Cluster]:
     """A graph's children, and its own work where it has some."""
     own = [op for op in graph.body if not isinstance(op, (GraphLaunch, RecordEvent))]
     if own:
-        yield Cluster(graph.name, tuple(map(_node, own)))
+        yield Cluster(graph.name, tuple(_nodes(own)))
     for op in graph.body:
         if isinstance(op, GraphLaunch):
             yield from _graph(op)
+
+
+def _nodes(ops: Sequence[Op]) -> Iterator[Node]:
+    """The nodes of a graph's ops, branches side by side."""
+    forks = 0
+    for op in ops:
+        if isinstance(op, Branches):
+            forks += 1
+            for index, branch in enumerate(op.branches):
+                yield from (replace(_node(o), fork=forks, branch=index) for o in branch)
+        else:
+            yield _node(op)
 
 
 def _node(op: Op) -> Node:
@@ -187,20 +212,51 @@ def _attribute(tokens: Sequence[str], name: str) -> str:
 def _driver_nodes(
     nodes: Sequence[tuple[str, str]], edges: Sequence[tuple[str, str]]
 ) -> Iterator[Node]:
-    """The work nodes of one graph in the order of its edges."""
-    ids = {name for name, _ in nodes}
-    waits = {name: sum(b == name and a in ids for a, b in edges) for name in ids}
-    left = list(nodes)
+    """The work nodes of one graph in the order of its edges.
+
+    Where several are ready at once, each begins a branch, which goes on for as long as a node has
+    one follower, and that one nothing else to wait for.
+    """
+    labels = dict(nodes)
+    after: dict[str, list[str]] = {name: [] for name in labels}
+    waits = dict.fromkeys(labels, 0)
+    for a, b in edges:
+        if a in labels and b in labels:
+            after[a].append(b)
+            waits[b] += 1
+    single = {name for name, count in waits.items() if count < 2}
+    left, forks = dict(labels), 0
+
+    def take(name: str) -> str:
+        del left[name]
+        for follower in after[name]:
+            waits[follower] -= 1
+        return labels[name]
+
     while left:
-        ready = next((n for n in left if waits[n[0]] == 0), left[0])
-        left.remove(ready)
-        for a, b in edges:
-            if a == ready[0] and b in ids:
-                waits[b] -= 1
-        lines = [line.strip() for line in re.split(r"\n|\\n", ready[1]) if line.strip()]
-        words = [line for line in lines if not line.isdigit()]
-        if words and not any(_HOLDERS.search(line) for line in words):
-            yield _driver_node(words[0])
+        ready = [n for n in left if waits[n] == 0] or [next(iter(left))]
+        if len(ready) == 1:
+            if node := _worker(take(ready[0])):
+                yield node
+            continue
+        forks += 1
+        for branch, name in enumerate(ready):
+            at = name
+            while True:
+                if node := _worker(take(at)):
+                    yield replace(node, fork=forks, branch=branch)
+                if len(after[at]) != 1 or after[at][0] not in single & left.keys():
+                    break
+                at = after[at][0]
+
+
+def _worker(label: str) -> Node | None:
+    """The node of a driver's label, or ``None`` for one that does no work."""
+    lines = [line.strip() for line in re.split(r"\n|\\n", label) if line.strip()]
+    words = [line for line in lines if not line.isdigit()]
+    if not words or any(_HOLDERS.search(line) for line in words):
+        return None
+    return _driver_node(words[0])
 
 
 def _driver_node(text: str) -> Node:
@@ -242,8 +298,18 @@ def draw(clusters: Sequence[Cluster], columns: int, width: int, title: str) -> s
     )
 
 
+def _rows(cluster: Cluster) -> Iterator[list[list[Node]]]:
+    """A cluster from top to bottom: a node of its own, or the branches of a fork."""
+    for fork, group in groupby(cluster.nodes, lambda node: node.fork):
+        members = list(group)
+        if fork:
+            yield [list(b) for _, b in groupby(members, lambda node: node.branch)]
+        else:
+            yield from ([[node]] for node in members)
+
+
 def _height(cluster: Cluster) -> float:
-    n = len(cluster.nodes)
+    n = sum(max(map(len, row)) for row in _rows(cluster))
     return _HEAD + n * _BOX + (n - 1) * _GAP + _PAD
 
 
@@ -279,18 +345,40 @@ def _cluster(cluster: Cluster, x: float, y: float, width: float) -> str:
         f'<text class="cluster-size" x="{x + width - 10:.1f}" y="{y + 18:.1f}">'
         f"{len(cluster.nodes)}</text>",
     ]
-    top, room = y + _HEAD, int((width - 28) / _CHARACTER)
-    for i, node in enumerate(cluster.nodes):
-        if i:
-            parts.append(_arrow(x + width / 2, top - _GAP, top))
-        label = node.label if len(node.label) <= room else f"{node.label[: room - 1]}…"
-        parts.append(
-            f'<g class="node {node.kind}"><title>{escape(node.label)}</title>'
-            f'<rect x="{x + 9:.1f}" y="{top:.1f}" width="{width - 18:.1f}" height="{_BOX}" rx="4"/>'
-            f'<text x="{x + width / 2:.1f}" y="{top + 16:.1f}">{escape(label)}</text></g>'
-        )
-        top += _BOX + _GAP
+    top, above = y + _HEAD, 0
+    for row in _rows(cluster):
+        if above:
+            lanes = max(above, len(row))
+            parts += [_arrow(a + w / 2, top - _GAP, top) for a, w in _lanes(x, width, lanes)]
+        above, longest = len(row), max(map(len, row))
+        for (left, lane), nodes in zip(_lanes(x, width, len(row)), row, strict=True):
+            middle = left + lane / 2
+            for k, node in enumerate(nodes):
+                at = top + k * (_BOX + _GAP)
+                if k:
+                    parts.append(_arrow(middle, at - _GAP, at))
+                parts.append(_drawn(node, left, at, lane))
+            if len(nodes) < longest:  # on to the foot of the longest branch
+                end, foot = (top + n * (_BOX + _GAP) - _GAP for n in (len(nodes), longest))
+                parts.append(f'<path class="edge" d="M{middle:.1f} {end:.1f}V{foot:.1f}"/>')
+        top += longest * (_BOX + _GAP)
     return "".join(parts)
+
+
+def _lanes(x: float, width: float, count: int) -> list[tuple[float, float]]:
+    """Left edge and width of each of `count` boxes side by side in a cluster."""
+    lane = (width - 18 - _GAP * (count - 1)) / count
+    return [(x + 9 + i * (lane + _GAP), lane) for i in range(count)]
+
+
+def _drawn(node: Node, x: float, y: float, width: float) -> str:
+    room = max(1, int((width - 10) / _CHARACTER))
+    label = node.label if len(node.label) <= room else f"{node.label[: room - 1]}…"
+    return (
+        f'<g class="node {node.kind}"><title>{escape(node.label)}</title>'
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_BOX}" rx="4"/>'
+        f'<text x="{x + width / 2:.1f}" y="{y + 16:.1f}">{escape(label)}</text></g>'
+    )
 
 
 def _arrow(x: float, top: float, bottom: float) -> str:

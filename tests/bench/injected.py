@@ -51,11 +51,11 @@ class InjectedRun:
         self.subject = replace(subject, parts=injected_parts)
         self.run: BenchRun = self.subject.at(ALL, device)
         # Every row was written once, and none is overwritten: each has the generation 1.
-        ones = np.ones(subject.shapes.batch, np.uint32)
+        ones = np.ones(subject.shapes.draws, np.uint32)
         self.run.workspace.write("generation", ones)
 
     def step(self, indices: NDArray[Any]) -> None:
-        """One step on the rows `indices` [B]."""
+        """One step on the rows `indices`, as many as are drawn."""
         self.run.workspace.write("index", indices.astype(np.int32))
         self.run.step()
 

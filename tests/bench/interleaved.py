@@ -21,13 +21,15 @@ from onegraph.stages.bench import BenchResult, Entry, bench
 from onegraph.trainer.bench import BenchSubject, named_size, tf32_steps
 from onegraph.trainer.cli.bench import cumulative_sets
 
-ROUNDS = 12
+ROUNDS = 10
 
-#: The precisions of the peers by size. At S a step is launches and no arithmetic.
+#: The precisions of the peers by size. At S a step is launches and no arithmetic. At L it is matrix
+#: products; `onegraph bench --size L --peers` has float32 too, which takes a minute longer.
 PRECISIONS: dict[str, tuple[peers.Precision, ...]] = {
     "S": ("float32",),
     "M": ("float32", "tf32"),
-    "L": ("float32", "tf32"),
+    "L": ("tf32",),
+    "FULL": ("float32", "tf32"),
 }
 
 
@@ -41,7 +43,8 @@ def stage_labels() -> list[str]:
 
 def peer_labels(size: str) -> list[str]:
     """The peers of a size, whether or not this machine has them."""
-    return [f"{name} {p}" for p in PRECISIONS.get(size, ()) for name in peers.PEERS]
+    names = peers.peers_of(BenchSubject(named_size(size)))
+    return [f"{name} {p}" for p in PRECISIONS.get(size, ()) for name in names]
 
 
 @dataclass

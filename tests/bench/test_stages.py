@@ -10,7 +10,7 @@ from onegraph.stages.registry import STAGES
 from onegraph.trainer.bench import BenchSubject, named_size
 
 #: M first: its times are the ones to have if a run is cut short.
-GPU_SIZES = ("M", "S", "L", "REPLAY", "REPLAY-10M")
+GPU_SIZES = ("M", "S", "L", "REPLAY", "REPLAY-10M", "FULL")
 LABELS = stage_labels()
 
 on_gpu = [(size, label) for size in GPU_SIZES for label in (*LABELS, *peer_labels(size))]

@@ -12,6 +12,9 @@ from pair_runs import run_host
 from onegraph.kernels.learner.gate_backward import gate_gradients
 from onegraph.kernels.learner.gate_forward import gated, row_parts
 from onegraph.kernels.learner.sigmoid import sigmoid64
+from onegraph.stages.program import Launch
+from onegraph.trainer.bench import BenchSubject, named_size
+from onegraph.trainer.program import DqnPrograms
 
 NAN, INF = math.nan, math.inf
 LOG3 = math.log(3)
@@ -117,3 +120,18 @@ def test_a_gate_never_enlarges(logit, value):
     out = forward([[value]], [logit], 1)[0, 0]
     assert abs(out) <= abs(value)
     assert out == 0 or np.sign(out) == np.sign(value)
+
+
+def test_the_penalty_counts_once_among_the_passes_of_a_step():
+    """The denoising pass shares the gate, but its loss has no penalty."""
+    subject = BenchSubject(
+        named_size("FULL"),
+        {"replay.capacity": 1024, "network.gate_l1": 0.25, "learn.batch_size": 8},
+    )
+    learn = DqnPrograms(subject.shapes, subject.environment).learn()
+    penalties = {
+        op.args["grad_logit"].buffer: op.args["l1"]
+        for _, op, _ in learn.all_ops()
+        if isinstance(op, Launch) and op.kernel == "gate_backward"
+    }
+    assert penalties == {"grad": 0.25, "grad_vaccine": 0.25, "grad_aux": 0.0}

@@ -14,6 +14,7 @@ from onegraph.stages.page.graph_drawing import (
     from_program,
 )
 from onegraph.stages.program import (
+    Branches,
     Copy,
     GraphLaunch,
     Host,
@@ -61,6 +62,29 @@ def test_children_of_a_parent_are_clusters_and_events_are_not_work():
         Cluster("one", (Node("zero a", "memset"),)),
         Cluster("two", (Node("matmul b", "matmul"), Node("dtod b", "copy"))),
     )
+
+
+def test_branches_of_a_graph_are_paths_side_by_side():
+    other = Memset(Ref("c"))
+    body = (MOVE, Branches(((ZERO, ZERO), (other,))), PRODUCT, Branches(((ZERO,), (other,))))
+    made = StepProgram("p", "learn", (Phase("x", (GraphLaunch("x", body),)),), (*BUFFERS, C))
+    nodes = from_program(made)[0].nodes
+    assert [(n.label, n.fork, n.branch) for n in nodes] == [
+        ("dtod b", 0, 0),
+        ("zero a", 1, 0),
+        ("zero a", 1, 0),
+        ("zero c", 1, 1),
+        ("matmul b", 0, 0),
+        ("zero a", 2, 0),
+        ("zero c", 2, 1),
+    ]
+
+
+def test_branches_outside_a_graph_are_run_and_drawn_one_after_another():
+    branches = Branches(((ZERO,), (Memset(Ref("c")),)))
+    made = StepProgram("p", "learn", (Phase("x", (branches,)),), (*BUFFERS, C))
+    nodes = (Node("zero a", "memset"), Node("zero c", "memset"))
+    assert from_program(made) == (Cluster("x", nodes, graphed=False),)
 
 
 DOT = """digraph dot {
@@ -148,6 +172,30 @@ def test_dot_as_a_driver_wrote_it_has_no_work_in_the_parent():
     )
 
 
+def dot_of(nodes, edges):
+    lines = [f'"{n}"[label="{i}\n{n}\n"];' for i, n in enumerate(nodes)]
+    lines += [f'"{a}" -> "{b}";' for a, b in edges]
+    return "digraph dot {\nsubgraph cluster_1 {\n" + "\n".join(lines) + "\n}\n}"
+
+
+@pytest.mark.parametrize(
+    ("edges", "paths"),
+    [
+        # a fork in the middle, with branches of two lengths; another at the end
+        ("ab ac bd df cf fg fh", "a00 b10 d10 c11 f00 g20 h21"),
+        ("bd ad", "a10 b11 d00"),  # the first nodes are branches
+        ("ab bc", "a00 b00 c00"),
+        ("ab ba", "a00 b00"),  # nonsense ends as well
+    ],
+)
+def test_dot_with_a_fork_gives_its_branches(edges, paths):
+    """A path is a node, its fork and its branch."""
+    pairs = [(f"k_{a}", f"k_{b}") for a, b in edges.split()]
+    names = sorted({name for pair in pairs for name in pair})
+    (found,) = from_dot(dot_of(names, pairs), [])
+    assert " ".join(f"{n.label[2:]}{n.fork}{n.branch}" for n in found.nodes) == paths
+
+
 @pytest.mark.parametrize("text", ["", "digraph dot {", 'digraph { "a" -> "b" }', "]]}}["])
 def test_dot_without_work_is_refused(text):
     with pytest.raises(DotError, match="no node that does work"):
@@ -164,6 +212,11 @@ def boxes(svg, kind):
     pattern = (
         rf'<rect class="{kind}[^"]*" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"'
     )
+    return [tuple(map(float, found)) for found in re.findall(pattern, svg)]
+
+
+def plain_boxes(svg):
+    pattern = r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"'
     return [tuple(map(float, found)) for found in re.findall(pattern, svg)]
 
 
@@ -184,6 +237,25 @@ def test_a_chain_of_twelve_clusters_is_drawn_in_order_and_without_overlap(column
     assert names == [node.label for cluster in CHAIN for node in cluster.nodes]
     arrows = svg.count('class="tip"')
     assert arrows == len(names) - 1  # one into each node or cluster, but the first
+
+
+def test_branches_are_drawn_beside_one_another_between_a_fork_and_a_join():
+    def at(label, fork=0, branch=0):
+        return Node(label, "kernel", fork, branch)
+
+    nodes = (at("top"), at("a", 1), at("b", 1), at("c", 1, 1), at("d", 1, 2), at("end"))
+    svg = draw([Cluster("forked", nodes)], 1, 300, "forked")
+    found = dict(zip([n.label for n in nodes], plain_boxes(svg), strict=True))
+    ((x, y, w, h),) = boxes(svg, "cluster")
+    top, a, b, c, d, end = found.values()
+    assert a[1] == c[1] == d[1] > top[1] + top[3]
+    assert b[1] > a[1] + a[3] and b[0] == a[0]  # noqa: PT018
+    assert end[1] > b[1] + b[3]
+    for one, other in ((a, c), (c, d)):
+        assert one[0] + one[2] < other[0]
+    assert d[0] + d[2] < x + w and end[1] + end[3] < y + h  # noqa: PT018
+    # into each branch, from each, and inside the one of two nodes
+    assert svg.count('class="tip"') == 3 + 3 + 1
 
 
 def test_columns_are_as_even_as_the_order_allows():

@@ -21,6 +21,7 @@ from onegraph.stages import (
 )
 from onegraph.stages.program import (
     Alloc,
+    Branches,
     Copy,
     Free,
     Host,
@@ -262,6 +263,92 @@ class TestMatmulGroup:
         members = tuple(replace(m, **own) for m in group_of("x", "y").members)
         with pytest.raises(ProgramError, match="matmul x: module and group are those of the whole"):
             MatmulGroup(members)
+
+
+def product_of(out: str, a: str = "h") -> MatmulOp:
+    return MatmulOp(2, 2, 1, Ref(a), Ref(a), ref(out))
+
+
+class TestBranches:
+    def test_they_call_and_touch_what_their_members_do(self) -> None:
+        op = Branches(((zero("x"), product_of("x")), (product_of("y"), group_of("z", "w"))))
+        assert (op.reads(), op.writes()) == ({"h"}, {"x", "y", "z", "w"})
+        assert op.calls() == {"matmul": 3, "memset": 1}
+        assert op.label == "2 branches"
+        assert graphable(op)
+        assert GraphLaunch("g", (op, zero("x"))).nodes() == 5
+
+    def test_they_print_their_members(self) -> None:
+        assert list(Branches(((zero("x"), zero("x")), (zero("y"),))).lines()) == [
+            *("branches {", "  {", "    memset x", "    memset x", "  }"),
+            *("  {", "    memset y", "  }", "}"),
+        ]
+
+    @pytest.mark.parametrize("branches", [(), ((zero("x"),),), ((zero("x"),), ())])
+    def test_there_are_two_and_none_is_empty(self, branches: Any) -> None:
+        with pytest.raises(ProgramError, match="branches are 2 or more lists of ops, got"):
+            Branches(branches)
+
+    @pytest.mark.parametrize(
+        "op",
+        [
+            *(zero("y", blocking=True), Copy(Ref("y"), Ref("h"), "dtod"), Host("f", print)),
+            *(Sync(), Alloc("y"), RecordEvent(0, ""), GraphLaunch("g", ())),
+            Branches(((zero("y"),), (zero("z"),))),
+        ],
+    )
+    def test_what_they_can_not_hold(self, op: Any) -> None:
+        with pytest.raises(ProgramError, match="can't stand in a branch"):
+            Branches(((zero("x"),), (op,)))
+
+    def test_members_have_no_group_of_their_own(self) -> None:
+        with pytest.raises(ProgramError, match="memset y: the group is that of the branches"):
+            Branches(((zero("x"),), (zero("y", "g"),)))
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            Memset(Ref("x", 2, 2)),
+            product_of("y", "x"),
+            MatmulOp(2, 2, 1, Ref("h"), Ref("h"), Ref("y"), Ref("x", 0, 1), epilogue="bias_grad"),
+            MatmulGroup((product_of("y"), product_of("z", "x"))),
+            Launch("toy_count", {"step": Ref("x", 1, 1), "scale": Ref("y")}),
+            Launch("toy_count", {"step": Ref("y"), "scale": Ref("x", 3)}),
+        ],
+    )
+    def test_no_branch_touches_what_another_writes(self, other: Any) -> None:
+        one = Memset(Ref("x", 0, 4))
+        for branches in (((one,), (other,)), ((zero("w"), other), (zero("v"), one))):
+            with pytest.raises(ProgramError, match=r"can't stand in two branches: the first wri"):
+                Branches(branches)
+
+    def test_what_only_is_read_may_be_read_by_all_and_parts_may_be_written(self) -> None:
+        x = [MatmulOp(1, 2, 1, Ref("h"), Ref("h"), Ref("x", 2 * i, 2)) for i in (0, 1)]
+        assert Branches(((x[0],), (x[1],))).writes() == {"x"}
+
+    def test_a_program_opens_them(self) -> None:
+        op = Branches(((zero("x"), zero("x")), (zero("y"),)), group="g")
+        made = program(Phase("a", (op,)))
+        assert [o.label for _, o in made.ops()] == ["memset x", "memset x", "memset y"]
+        assert [(o.label, d) for _, o, d in made.all_ops()] == [
+            *(("memset x", 0), ("memset x", 0), ("memset y", 0)),
+        ]
+        assert made.groups() == {"g"}
+        inside = program(Phase("a", (GraphLaunch("a", (op,)),)))
+        assert [(o.label, d) for _, o, d in inside.all_ops()][1:] == [
+            *(("memset x", 1), ("memset x", 1), ("memset y", 1)),
+        ]
+
+    def test_stages_reach_inside(self) -> None:
+        op = Branches(((group_of("x", "v"), product_of("x")), (product_of("y"),)))
+        buffers = (X, Y, replace(H, space="device"), Buffer("v", (4,), "f32"))
+        made = program(Phase("a", (op,)), buffers=buffers)
+        outside = registry.apply(made, frozenset({1, 2, 4}), toy.Toy())
+        assert {getattr(o, "module", "") for _, o in outside.ops()} == {"ungraphed"}
+        inside = registry.apply(made, frozenset({1, 2, 4, 5, 6}), toy.Toy())
+        modules = {o.module for *_, o, d in inside.all_ops() if d == 2}
+        assert modules == {"graphed"}
+        assert isinstance(inside.phases[0].ops[0].body[0].body[0], Branches)
 
 
 def test_events_count_on_timed_steps_only() -> None:

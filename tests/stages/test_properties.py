@@ -1,5 +1,7 @@
 """Wrapping any program of graphable ops in graphs changes no bit of any buffer."""
 
+from dataclasses import replace
+
 import numpy as np
 import toy
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import (
     Buffer,
+    GraphLaunch,
     Launch,
     Phase,
     Ref,
@@ -18,7 +21,7 @@ from onegraph.stages import (
     s5_child_graphs,
     s6_parent_graph,
 )
-from onegraph.stages.program import Copy, MatmulOp, Memset, Op
+from onegraph.stages.program import Branches, Copy, MatmulOp, Memset, Op, ProgramError
 
 NAMES = ("a", "b", "c")
 SIZE = 4
@@ -62,7 +65,18 @@ def ops(draw: st.DrawFn) -> Op:
     )
 
 
-programs = st.lists(st.lists(ops(), max_size=4), min_size=1, max_size=4).map(
+@st.composite
+def bodies(draw: st.DrawFn) -> list[Op]:
+    """Ops of a phase, or branches where they hold together."""
+    body = draw(st.lists(ops(), max_size=4))
+    at = draw(st.integers(1, max(1, len(body) - 1)))
+    try:
+        return [Branches((tuple(body[:at]), tuple(body[at:])))]
+    except ProgramError:
+        return body
+
+
+programs = st.lists(bodies(), min_size=1, max_size=4).map(
     lambda phases: StepProgram(
         "random",
         "learn",
@@ -97,3 +111,17 @@ def test_graphs_change_no_bit(program: StepProgram, events: bool, timed: bool) -
     assert contents(children, timed=timed) == plain
     assert contents(parent, timed=timed) == plain
     assert sum(parent.calls().values()) == 1
+    assert contents(swapped(parent), timed=timed) == plain
+
+
+def swapped(program: StepProgram) -> StepProgram:
+    """The program with the branches of each fork in the other order."""
+
+    def turned(op: Op) -> Op:
+        if isinstance(op, Branches):
+            return replace(op, branches=op.branches[::-1])
+        return replace(op, body=tuple(map(turned, op.body))) if isinstance(op, GraphLaunch) else op
+
+    return replace(
+        program, phases=tuple(replace(p, ops=tuple(map(turned, p.ops))) for p in program.phases)
+    )

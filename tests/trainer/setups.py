@@ -51,6 +51,11 @@ def short(**changes: object) -> Config:
     return load_config("chain", CHAIN | fewer | _dotted(changes))
 
 
+def small(**changes: object) -> Config:
+    """`short` with narrow layers and a batch of 16, for parts of the learner."""
+    return short(**{"network__hidden": [8], "learn__batch_size": 16, **changes})
+
+
 def market(**changes: object) -> Config:
     """The shipped demo, small."""
     return load_config("demo", SMALL | _dotted(changes))
@@ -61,6 +66,39 @@ def bit_flip(**changes: object) -> Config:
     small = SMALL | {"env.bits": 4, "replay.n_step": 3, "replay.alpha": 0.6}
     fewer = {"replay.capacity": 100, "loop.start_steps": 64, "loop.epoch_steps": 16}
     return load_config("bit-flip", small | fewer | _dotted(changes))
+
+
+#: Every part of the learner, small, with numbers at which each acts: matrices above the spectral
+#: cap, a quantile head that is neither ready nor not, blocks that are left out of some steps, and
+#: batches small enough for the vaccine to speak against one.
+PARTS: dict[str, object] = {
+    "preset": "full",
+    "learn.batch_size": 5,
+    "network.hidden": [9, 8],
+    "network.attention_groups": 2,
+    "network.attention_heads": 2,
+    "network.gate_l1": 0.02,
+    "network.drop_path": 0.3,
+    "network.spectral_cap": 0.6,
+    "network.iqn.quantiles": 3,
+    "network.iqn.target_quantiles": 2,
+    "network.iqn.ready_decay": 0.5,
+    "network.iqn.ready_low": 0.0,
+    "network.iqn.ready_high": 0.1,
+    "aux.iql_hidden": 6,
+    "aux.denoise_hidden": 5,
+}
+
+
+def full(**changes: object) -> Config:
+    """The preset `full` on the chain of `short`, with its parts small."""
+    fewer = {"replay.capacity": 100, "loop.start_steps": 64, "loop.epoch_steps": 16}
+    return load_config("chain", CHAIN | fewer | PARTS | _dotted(changes))
+
+
+def full_market(**changes: object) -> Config:
+    """The preset `full` on the small demo, with its parts small."""
+    return load_config("demo", SMALL | PARTS | _dotted(changes))
 
 
 def _dotted(changes: dict[str, object]) -> dict[str, object]:

@@ -17,6 +17,14 @@ from onegraph.trainer.config import ConfigError
 from onegraph.trainer.trainer import TrainerError
 
 SMALL = {"network.hidden": [8], "learn.batch_size": 16, "replay.capacity": 256}
+SMALL_FULL = {
+    **SMALL,
+    "states": 16,
+    "network.iqn.quantiles": 4,
+    "network.iqn.target_quantiles": 3,
+    "aux.iql_hidden": 8,
+    "aux.denoise_hidden": 8,
+}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +33,7 @@ SMALL = {"network.hidden": [8], "learn.batch_size": 16, "replay.capacity": 256}
         ("S", 4, (120, 84), 128, 10_000),
         ("M", 64, (256, 256), 64, 1_048_576),
         ("L", 64, (1024, 1024), 2048, 1_048_576),
+        ("FULL", 64, (256,), 256, 1_048_576),
     ],
 )
 def test_the_sizes_are_the_ones_agreed_on(name, states, hidden, batch, capacity):
@@ -32,6 +41,18 @@ def test_the_sizes_are_the_ones_agreed_on(name, states, hidden, batch, capacity)
     shapes = subject.shapes
     assert (shapes.width, subject.config.network.hidden) == (states, hidden)
     assert (shapes.batch, shapes.capacity) == (batch, capacity)
+
+
+def test_the_full_size_has_every_part_of_the_preset():
+    subject = BenchSubject(named_size("FULL"))
+    network = subject.network
+    assert network.iqn is not None
+    assert (network.iqn.quantiles, network.iqn.target_quantiles) == (32, 32)
+    parts = (network.plain, network.spectral, network.denoise, network.value_networks)
+    assert all(parts)
+    assert len(network.trunk) == 5
+    assert subject.config.learn.budget.on
+    assert subject.shapes.draws == 512
 
 
 @pytest.mark.parametrize(("name", "capacity"), [("REPLAY", 1_048_576), ("replay-10m", 10_000_000)])
@@ -55,9 +76,9 @@ def test_the_replay_is_full_at_every_stage():
         run.close()
 
 
-@pytest.mark.parametrize("name", ["S", "REPLAY"])
+@pytest.mark.parametrize("name", ["S", "FULL", "REPLAY"])
 def test_every_set_of_stages_does_the_same(name):
-    overrides = {**SMALL, "replay.capacity": 2048} if name == "REPLAY" else SMALL
+    overrides = {"REPLAY": {**SMALL, "replay.capacity": 2048}, "FULL": SMALL_FULL}.get(name, SMALL)
     subject = BenchSubject(named_size(name), overrides)
     seen = set()
     for stages in valid_sets():

@@ -5,7 +5,18 @@ import json
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from trainer.setups import chain, end_of, fill, make, market, short, steps
+from trainer.contract import FOUR_SETS
+from trainer.setups import (
+    chain,
+    end_of,
+    fill,
+    full,
+    full_market,
+    make,
+    market,
+    short,
+    steps,
+)
 
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import format_set, valid_sets
@@ -21,6 +32,13 @@ from onegraph.trainer.trainer import Trainer, TrainerError
 pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
 
 SETS = [pytest.param(s, id=format_set(s)) for s in valid_sets()]
+SMALL_RUNS = {"short": short(), "uniform": short(replay__alpha=0.0), "market": market()}
+#: One of each way of doing things is enough for what no stage rewrites.
+FULL_RUNS = {
+    **{f"full at {stages}": (stages, full()) for stages in FOUR_SETS},
+    "noisy C51": ("all", full(network__head="c51", network__noisy=True)),
+    "full, market": ("all", full_market()),
+}
 
 
 def resumed(path, config, stages="all"):
@@ -31,8 +49,18 @@ def resumed(path, config, stages="all"):
 
 
 @pytest.mark.parametrize("stages", SETS)
-@pytest.mark.parametrize("config", [short(), short(replay__alpha=0.0), market()], ids=range(3))
+@pytest.mark.parametrize("config", SMALL_RUNS.values(), ids=SMALL_RUNS)
 def test_half_and_half_is_the_whole(tmp_path, stages, config):
+    half_and_half(tmp_path, stages, config)
+
+
+@pytest.mark.parametrize(("stages", "config"), FULL_RUNS.values(), ids=FULL_RUNS)
+def test_half_and_half_is_the_whole_of_the_full_learner(tmp_path, stages, config):
+    half_and_half(tmp_path, stages, config)
+
+
+def half_and_half(tmp_path, stages, config):
+    """A run that is saved and loaded half way, beside one that is not."""
     straight = steps(fill(make(HostDevice(), config, stages)), 16)
     path = tmp_path / "x.safetensors"
     save_checkpoint(path, steps(fill(make(HostDevice(), config, stages)), 8))
@@ -189,6 +217,17 @@ def test_a_state_of_another_network_or_replay_is_refused(saved, other, message):
         trainer.restore(loaded.state, loaded.progress)
     for name, values in trainer.state().items():
         np.testing.assert_array_equal(values, before[name], err_msg=name)
+
+
+def test_a_state_of_another_learner_is_refused(saved):
+    loaded = load_checkpoint(saved)
+    trainer = make(HostDevice(), short(network__head="iqn", network__spectral_cap=1.0))
+    with pytest.raises(TrainerError, match=r"the checkpoint's adam_m is .* use the config that"):
+        trainer.restore(loaded.state, loaded.progress)
+    # Of equal size, it lacks what the spectral norm keeps.
+    trainer = make(HostDevice(), short(network__spectral_cap=1.0))
+    with pytest.raises(TrainerError, match="has no 'spectral_vectors'; it is of another kind"):
+        trainer.restore(loaded.state, loaded.progress)
 
 
 def test_a_state_of_another_kind_of_run_is_refused(saved):

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trainer.setups import SMALL, make, short
+from trainer.setups import SMALL, full, make, short
 
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import format_set, valid_sets
@@ -253,6 +253,25 @@ def test_a_resumed_run_refuses(capsys, trained, arguments, message):
         (["--resume", "none"], "none: there is no such checkpoint"),
         (["--resume", "bad.csv"], "bad.csv: this is no whole checkpoint"),
         (["--run-dir", "bad.csv"], "bad.csv"),
+        (
+            ["--set", "network.attention_groups=3"],
+            "network.attention_groups: 3 groups do not divide the 16 features of a state, padding"
+            " included; use 1, 2, 4, 8 or 16, or 0 for no attention",
+        ),
+        (
+            ["--set", "network.attention_groups=8", "--set", "network.attention_heads=3"],
+            "network.attention_heads: 3 heads do not divide the 2 features of a group (16 features,"
+            " network.attention_groups = 8); use 1 or 2",
+        ),
+        (
+            ["--set", "preset=full", "--set", "learn.max_grad_norm=0"],
+            "learn.max_grad_norm = 0.0: is no norm to have shares of, which budget.on = true asks",
+        ),
+        (
+            ["--set", "preset=full", "--set", "aux.iql=false"],
+            "aux.modulate = true: needs the value networks; set aux.iql = true, or leave it out",
+        ),
+        (["--set", "preset=whole"], "override preset = \"whole\": use 'dqn' or 'full'"),
     ],
 )
 def test_bad_input_to_train_is_one_line(capsys, tmp_path, arguments, message):
@@ -309,6 +328,10 @@ def test_cuda_without_a_gpu_is_one_line(tmp_path):
         (["stages", "show", "4", "--config", "none.toml"], "none.toml: no such file"),
         (["stages", "audit", "5,6"], "child-graphs needs gpu-counters"),
         (["config", "--set", "seed=-1"], "override seed = -1: use 0 or more"),
+        (
+            ["stages", "show", "4", "--set", "network.attention_groups=5"],
+            "network.attention_groups: 5 groups do not divide the 16 features of a state",
+        ),
     ],
 )
 def test_bad_input_to_other_commands_is_one_line(capsys, arguments, message):
@@ -428,6 +451,18 @@ def test_config_prints_every_field_as_toml(capsys, tmp_path):
     assert text.strip() == config_to_toml(load_config("demo", {"seed": 5})).strip()
 
 
+def test_a_preset_is_given_on_the_command_line_or_in_the_file(capsys, tmp_path):
+    assert main(["config", "--config", "demo", "--set", "preset=full"]) == 0
+    (tmp_path / "x.toml").write_text(printed := capsys.readouterr().out)
+    config = load_config("x.toml")
+    assert config == load_config("demo", {"preset": "full"})
+    assert (config.network.head, config.aux.denoise, config.learn.vaccine) == ("iqn", True, True)
+    assert config.network.hidden == (64, 64), "the file goes over the preset"
+    # What was printed names every field, so that a preset under it changes nothing.
+    (tmp_path / "y.toml").write_text(printed.replace('preset = "full"', 'preset = "dqn"'))
+    assert load_config("y.toml").network == config.network
+
+
 def test_help_names_every_field(capsys):
     assert main(["train", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -464,6 +499,41 @@ def test_stages_show_prints_the_program(capsys):
     assert "program collect" in out or "collect" in out
 
 
+def test_stages_show_and_diff_the_full_learner(capsys):
+    given = ["--set", "preset=full"]
+    assert main(["stages", "show", "6", "--buffers", *given]) == 0
+    out = capsys.readouterr().out
+    for name in ("attention_core", "iqn_loss", "spectral_power", "iql_modulate", "grad_vaccine:"):
+        assert name in out
+    assert main(["stages", "diff", "1", "2", *given]) == 0
+    plus = [x for x in capsys.readouterr().out.splitlines() if x.startswith("+")]
+    assert any("philox_thresholds" in line for line in plus)
+    assert not any("iqn" in line or "attn" in line for line in plus), "no stage rewrites the heads"
+    assert main(["stages", "audit", *given]) == 0
+    out = capsys.readouterr().out
+    assert "project_gradient" in out
+    assert "shared" not in out
+
+
+@pytest.mark.slow
+def test_the_full_learner_from_the_command_line_to_the_report(capsys, tmp_path):
+    """Train, evaluate, go on, and make the page."""
+    small = {"preset": "full", "network__hidden": [8], "network__attention_groups": 2}
+    small |= {"network__iqn__quantiles": 4, "network__iqn__target_quantiles": 3}
+    given = ["--config", "chain", *sets(**small), "--run-dir", "run"]
+    assert train(*given) == 0
+    table = capsys.readouterr().out
+    assert main(["evaluate", "run", "--device", "host"]) == 0
+    error = next(x for x in table.splitlines() if x.startswith("largest error"))
+    assert error in capsys.readouterr().out.splitlines(), "of the same state, the same values"
+    assert train("--resume", "run", "--set", "loop.total_env_steps=400") == 0
+    saved = load_checkpoint(Path("run"))
+    assert saved.config.preset == "full"
+    assert {"iqn_ready", "spectral_vectors"} <= set(saved.state)
+    assert main(["report", "run", "--no-stages-bench"]) == 0
+    assert "</html>" in (tmp_path / "run" / "report.html").read_text()
+
+
 def test_stages_diff_prints_what_a_stage_changes(capsys):
     assert main(["stages", "diff", "1", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -484,9 +554,10 @@ def test_stages_audit_says_where_a_shared_module_is(capsys):
 
 
 @pytest.mark.parametrize("stages", [s for s in valid_sets() if 4 in s], ids=format_set)
-@pytest.mark.parametrize("config", ["demo", "chain"])
+@pytest.mark.parametrize("config", ["demo", "chain", "full"])
 def test_no_module_is_launched_from_graphs_and_outside(stages, config):
-    rows = audit_rows(programs_at(load_config(config), stages))
+    settings = load_config("demo", {"preset": "full"}) if config == "full" else load_config(config)
+    rows = audit_rows(programs_at(settings, stages))
     for kernel, module, places in rows:
         outside = "(no graph)" in places
         assert module == ("ungraphed" if outside else "graphed"), (kernel, places)
@@ -496,8 +567,8 @@ def test_no_module_is_launched_from_graphs_and_outside(stages, config):
         assert {"dqn_loss", "adam_step", "sample_batch"} <= collected
 
 
-def test_the_audit_lists_what_a_run_launches():
-    config = short()
+@pytest.mark.parametrize("config", [short(), full()], ids=["dqn", "full"])
+def test_the_audit_lists_what_a_run_launches(config):
     trainer = make(HostDevice(), config, "all")
     for _ in range(16):
         trainer.collect()

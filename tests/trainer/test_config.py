@@ -214,6 +214,32 @@ def test_a_bad_value_is_refused_by_name(write, toml, message):
             },
             "override env.market.validation_end = 2010-01-01: leaves no validation",
         ),
+        (
+            {"preset": "full", "learn.max_grad_norm": 0.0},
+            "override learn.max_grad_norm = 0.0: is no norm to have shares of, which budget.on",
+        ),
+        (
+            {"network.iqn.ready_low": 2.0},
+            "override network.iqn.ready_low = 2.0: is not below ready_high = 1.0; the blend goes",
+        ),
+        ({"network.iqn.ready_decay": 1.0}, "override network.iqn.ready_decay = 1.0: use less than"),
+        (
+            {"network.c51.v_min": 10.0},
+            "override network.c51.v_min = 10.0: is not below v_max = 10.0; lower it",
+        ),
+        ({"aux.modulate": True}, "override aux.modulate = true: needs the value networks; set aux"),
+        (
+            {"aux.modulate_low": 3.0},
+            "override aux.modulate_low = 3.0: is above modulate_high = 2.0; lower it",
+        ),
+        (
+            {"aux.expectile_high": 0.2},
+            "x.toml: aux.expectile_low = 0.3: is above expectile_high = 0.2; lower it",
+        ),
+        (
+            {"learn.budget.q": 0.8},
+            "override learn.budget.q = 0.8: makes the shares add up to 1.1; they must add up to 1",
+        ),
         ({"learn.lrs": 1}, "override learn.lrs = 1: unknown field; did you mean learn.lr?"),
         ({"seed": 1, "seed.low": 2}, "override seed.low: seed is set to a value, so it has no low"),
     ],
@@ -236,6 +262,11 @@ def test_values_that_do_not_fit_one_another_are_refused(write, overrides, messag
             "env.market.validation_end": dt.date(2011, 1, 1),
         },
         {"env.market.data": "sample:IBM", "env.market.symbol": "IBM"},
+        {"learn.max_grad_norm": 0.0},
+        {"network.noisy": True, "network.spectral_cap": 1.0},
+        {"network.head": "c51", "aux.iql": True, "aux.modulate": True},
+        {"preset": "full", "network.residual_blocks": 0},
+        {"preset": "full", "network.attention_groups": 3},  # the environment's width decides
     ],
 )
 def test_values_at_the_edge_are_taken(write, overrides):

@@ -4,9 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onegraph.stages.program import Copy, Launch, MatmulGroup, MatmulOp, ProgramError, Ref
+from onegraph.stages.program import (
+    Branches,
+    Copy,
+    Launch,
+    MatmulGroup,
+    MatmulOp,
+    ProgramError,
+    Ref,
+    opened,
+)
 from onegraph.trainer.blocks.emit import Emit
-from onegraph.trainer.blocks.grouping import grouped_products
+from onegraph.trainer.blocks.grouping import branched, grouped_products, shares, side_by_side
 from onegraph.trainer.config import NetworkConfig
 from onegraph.trainer.network import Pass, QNetwork
 
@@ -51,14 +60,19 @@ def test_a_layers_gradients_are_one_op_but_for_the_first_layer():
     ]
 
 
-@pytest.mark.parametrize(("width", "grouped"), [(256, True), (512, False)])
-def test_products_that_cublaslt_takes_stand_alone(width, grouped):
-    """512 x 512 x 512 is the smallest cube that it takes."""
-    net = QNetwork(512, 2, NetworkConfig(hidden=(width, width)))
-    ops = grouped_products(next_state_passes(net, 512))
-    assert isinstance(ops[0], MatmulGroup) is grouped
-    assert isinstance(ops[-1], MatmulGroup)
-    assert len(ops) == (3 if grouped else 5)
+@pytest.mark.parametrize(("rows", "grouped"), [(64, True), (65, False)])
+def test_larger_products_stand_alone(rows, grouped):
+    """64 x 256 x 256 is the largest that shares a launch."""
+    net = QNetwork(256, 2, NetworkConfig(hidden=(256, 256)))
+    ops = grouped_products(next_state_passes(net, rows))
+    assert [isinstance(op, MatmulGroup) for op in ops] == (
+        [True] * 3 if grouped else [False] * 4 + [True]
+    )
+
+
+def test_cublaslts_products_share_no_launch():
+    assert shares(4, 4, 4095)
+    assert not shares(4, 4, 4096)  # cuBLASLt's for the length of the sum
 
 
 def test_at_most_four_products_go_together():
@@ -90,6 +104,76 @@ def test_an_op_of_unknown_effect_is_refused():
         grouped_products([Copy(Ref("a"), Ref("b"), "dtod")])
 
 
+def product(out, a="a", size=2):
+    return MatmulOp(size, size, size, Ref(a), Ref("w"), Ref(out))
+
+
+LARGE = 256
+
+
+def test_passes_of_small_products_share_launches():
+    passes = [[product("c"), product("d", "c")], [product("e"), product("f", "e")]]
+    assert [outs(op) for op in side_by_side(passes)] == [["c", "e"], ["d", "f"]]
+
+
+def test_a_product_with_a_launch_of_its_own_makes_branches_with_groups_inside():
+    passes = [
+        [product("c", size=LARGE), product("d", "c"), product("e", "c")],
+        [product("f"), product("g", "f")],
+    ]
+    (op,) = side_by_side(passes)
+    assert isinstance(op, Branches)
+    assert [[outs(o) for o in branch] for branch in op.branches] == [
+        [["c"], ["d", "e"]],
+        [["f"], ["g"]],
+    ]
+
+
+def test_passes_that_wait_for_one_another_are_one_branch():
+    first, other = [product("c", size=LARGE)], [product("f"), product("g", "f")]
+    after = [product("d", "c")]
+    (op,) = side_by_side([first, other, after])
+    assert [[outs(o) for o in branch] for branch in op.branches] == [[["f"], ["g"]], [["c"], ["d"]]]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_one_branch_is_none(count):
+    passes = [[product("c", size=LARGE), product("d", "c")]] * count
+    assert [outs(op) for op in side_by_side([*passes, []])] == [["c"], ["d"]][: 2 * count]
+
+
+def test_a_single_op_is_no_branch():
+    alone, other = [product("c", size=LARGE)], [product("f"), product("g", "f")]
+    assert [outs(op) for op in side_by_side([other, alone])] == [["f"], ["g"], ["c"]]
+
+
+def drawn(ops):
+    """Outputs: of an op a list, of branches a list of those."""
+    return [
+        [[o for op in branch for o in outs(op)] for branch in op.branches]
+        if isinstance(op, Branches)
+        else outs(op)
+        for op in ops
+    ]
+
+
+def test_the_sides_that_a_pass_begins_on_are_branches_up_to_where_they_meet():
+    left = [product("f"), product("g", "f", size=LARGE)]
+    right = [product("h"), product("i", "h", size=LARGE)]
+    meet = [MatmulOp(2, 2, 2, Ref("g"), Ref("i"), Ref("j")), product("k", "j")]
+    (fork, *rest) = side_by_side([[left[0], right[0], left[1], right[1], *meet]])
+    assert drawn([fork]) == [[["f", "g"], ["h", "i"]]]
+    assert drawn(rest) == [["j"], ["k"]]
+
+
+def test_large_products_that_nothing_waits_for_come_last_dealt_among_branches():
+    chain = [product("f"), product("g", "f")]
+    free = [product(f"w{i}", "f", size=LARGE) for i in range(6)]
+    *before, fork = side_by_side([[chain[0], *free, chain[1]]])
+    assert drawn(before) == [["f"], ["g"], ["w2"], ["w3"]]
+    assert drawn([fork]) == [[["w0", "w4"], ["w1", "w5"]]]
+
+
 NAMES = st.sampled_from("abcdef")
 
 
@@ -108,6 +192,8 @@ def test_every_op_stays_behind_what_it_depends_on(steps):
         return [m for op in given_ops for m in getattr(op, "members", (op,))]
 
     assert run(flat(grouped_products(ops))) == run(ops)
+    for at in range(len(ops)):
+        assert run(flat(opened(branched([ops[:at], ops[at:]])))) == run(ops)
 
 
 def run(ops):

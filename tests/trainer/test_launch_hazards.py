@@ -15,20 +15,45 @@ from onegraph.kernels.catalogue import find
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.program import Copy, Launch, MatmulGroup, MatmulOp, Op, Phase, Ref, StepProgram
 from onegraph.stages.registry import apply, format_set, valid_sets
-from onegraph.trainer.config import NetworkConfig
 from onegraph.trainer.envs.base import reset_program
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
 
+#: Parts of the learner in sets that hold them all, heads and exploration one after another.
+LEARNERS: dict[str, dict[str, object]] = {
+    "dqn": {},
+    "full": {"preset": "full"},
+    "full, IQN alone, no blocks": {
+        "preset": "full",
+        "network__iqn__readiness": False,
+        "network__residual_blocks": 0,
+    },
+    "full, C51, noisy": {
+        "preset": "full",
+        "network__head": "c51",
+        "network__noisy": True,
+        "learn__budget__on": False,
+    },
+    "full, plain, no double": {
+        "preset": "full",
+        "network__head": "dqn",
+        "network__double": False,
+        "network__dueling": False,
+        "network__noisy": True,
+    },
+}
 
-def programs(kind: str, stages: frozenset[int]) -> list[StepProgram]:
-    settings = config(env__kind=kind)
+
+#: No stage but these replaces an op: the others add events and graphs.
+ALTERNATIVES = [s for s in valid_sets() if s <= {1, 2, 4}]
+
+
+def programs(kind: str, stages: frozenset[int], **changes: object) -> list[StepProgram]:
+    settings = config(env__kind=kind, **changes)
     environment, market = build_environment(settings)
-    network = QNetwork(
-        environment.observation_width, environment.actions, NetworkConfig(hidden=(16,))
-    )
+    network = QNetwork.of(settings, environment)
     parts = DqnPrograms(Shapes(settings, network, settings.replay.capacity), environment)
     found = [apply(p, stages, parts) for p in (parts.learn(), parts.collect())]
     if market is not None:
@@ -79,11 +104,15 @@ def aliased(program: StepProgram) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["chain", "market"])
-@pytest.mark.parametrize("stages", valid_sets(), ids=format_set)
-def test_no_array_is_written_and_passed_twice(kind, stages) -> None:
-    for program in programs(kind, stages):
-        assert aliased(program) == []
+@pytest.mark.parametrize("kind", ["chain", "market", "bit-flip"])
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_no_array_is_written_and_passed_twice(kind, learner) -> None:
+    changes = LEARNERS[learner]
+    if kind == "bit-flip":
+        changes = changes | {"hindsight__strategy": "future", "network__hidden": [8]}
+    for stages in valid_sets() if learner == "dqn" else ALTERNATIVES:
+        for program in programs(kind, stages, **changes):
+            assert aliased(program) == [], format_set(stages)
 
 
 def test_an_alias_would_be_found() -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from capture_scenarios import config, steps, trainer_on
+from trainer.setups import fill, full, make
 
+from onegraph.kernels.common import layout
 from onegraph.kernels.common.layout import Counter, Schedule
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.registry import ALL, format_set
 from onegraph.trainer.changes import FIXED, refused_change
-from onegraph.trainer.trainer import Trainer, TrainerError
+from onegraph.trainer.config import Config, MismatchError
+from onegraph.trainer.trainer import Progress, Trainer, TrainerError
+from trainer import setups
+
+# Stage 0 reads back through the deprecated call; that it warns has its own test.
+pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
 
 SETS = [frozenset(), frozenset({1}), frozenset({1, 2, 3}), frozenset({1, 2, 4}), ALL - {6}]
 
@@ -63,6 +70,121 @@ def test_beta_and_epsilon_of_the_very_next_step(stages) -> None:
     after = trainer.workspace.read("schedule")
     assert after[Schedule.LEARNING_RATE] == 0.125
     assert after[Schedule.BETA] == pytest.approx(0.5 + 0.5 * 4 / 10, rel=1e-15)
+
+
+# ------------------------------------------------------------------------ the full learner
+
+
+def fresh_with(trainer: Trainer, changed: Config, **state: np.ndarray) -> Trainer:
+    """A new trainer of another config that goes on from this one's state, parts of it replaced."""
+    fresh = make(HostDevice(), changed, trainer.stages)
+    progress = Progress(**vars(trainer.progress))
+    fresh.restore({**trainer.state(), **state}, progress)
+    return fresh
+
+
+#: What no parameter depends on: numbers baked into the graph, and numbers in device memory.
+KEPT = {
+    "schedules": {"learn__lr__start": 0.02, "learn__tau__start": 0.3, "replay__beta_start": 0.9},
+    "weight decay": {"learn__weight_decay": 0.3},
+    "shares": {"learn__budget__q": 0.2, "learn__budget__denoise": 0.6},
+    "norm": {"learn__max_grad_norm": 0.5},
+    "denoising": {"aux__denoise_sigma": 0.5, "aux__denoise_weight": 2.0},
+    "modulation": {"aux__modulate_k": 3.0, "aux__modulate_low": 0.1},
+    "expectiles": {"aux__expectile_high": 0.9, "aux__expectile_low": 0.1},
+    "quantiles": {"network__iqn__quantiles": 5, "network__iqn__kappa": 0.1},
+    "readiness": {"network__iqn__ready_high": 0.02},
+    "depth, penalty and cap": {
+        "network__drop_path": 0.8,
+        "network__gate_l1": 0.5,
+        "network__spectral_cap": 0.3,
+    },
+    "batch": {"learn__batch_size": 7},
+    "no vaccine": {"learn__vaccine": False},
+    "no modulation": {"aux__modulate": False},
+    "no budget": {"learn__budget__on": False},
+}
+
+
+#: Of these the host has copies, or uploads, as long as it computes what they say.
+AT_STAGE_0 = ("schedules", "shares", "batch", "no vaccine")
+
+
+@pytest.mark.parametrize(
+    ("stages", "name"), [*(("all", name) for name in KEPT), *(("0", name) for name in AT_STAGE_0)]
+)
+def test_the_full_learner_goes_on_with_what_it_has_learned(name: str, stages: str) -> None:
+    trainer = setups.steps(fill(make(HostDevice(), full(), stages)), 4)
+    changed = full(**KEPT[name])
+    fresh, before = fresh_with(trainer, changed), fresh_with(trainer, full())
+    trainer.reconfigure(changed)
+    if name == "schedules" and stages == "all":
+        assert trainer.learn().by_kind() == {"graph_launch": 1}
+    else:
+        trainer.learn()
+    trainer.collect()
+    ends = [setups.end_of(setups.steps(t, n)) for t, n in ((trainer, 5), (fresh, 6), (before, 6))]
+    assert [n for n, values in ends[0].items() if values != ends[1][n]] == []
+    assert ends[0] != ends[2], "the change must show"
+    assert set(trainer.workspace.buffers) == set(fresh.workspace.buffers), "no more, no less"
+
+
+#: Other parameters: a learner that begins.
+BEGUN = {
+    "width": {"network__hidden": [7, 6]},
+    "head": {"network__head": "c51"},
+    "readiness": {"network__iqn__readiness": False},
+    "attention": {"network__attention_heads": 1},
+    "blocks": {"network__residual_blocks": 1},
+    "no auxiliaries": {"aux__iql": False, "aux__modulate": False, "aux__denoise": False},
+    "noise": {"network__noisy": True},
+    "a layout of equal size": {"network__hidden": [8, 9]},
+}
+
+
+@pytest.mark.parametrize("name", BEGUN)
+def test_a_learner_with_other_parameters_begins(name: str) -> None:
+    trainer = setups.steps(fill(make(HostDevice(), full())), 4)
+    changed = full(**BEGUN[name])
+    counters = trainer.workspace.read("counters")
+    counters[: layout.ADAM_GROUPS] = 0
+    begun = make(HostDevice(), changed).state()
+    learner = {n: v for n, v in begun.items() if not n.startswith(("replay_", "env_"))}
+    kept = {"schedule", "history", "diagnostics"}
+    anew = {n: v for n, v in learner.items() if n not in kept} | {"counters": counters}
+    fresh = fresh_with(trainer, changed, **anew)
+    trainer.reconfigure(changed)
+    assert trainer.learn().by_kind()["capture"] > 5
+    assert trainer.collect().by_kind()["capture"] > 2
+    ends = [setups.end_of(setups.steps(t, n)) for t, n in ((trainer, 5), (fresh, 6))]
+    assert [n for n, values in ends[0].items() if values != ends[1][n]] == []
+    assert set(trainer.workspace.buffers) == set(fresh.workspace.buffers), "no more, no less"
+
+
+def test_a_part_comes_back_as_if_it_had_never_gone() -> None:
+    """Off, on again with another layout: nothing is left of its buffers before."""
+    without = {"aux__denoise": False, "learn__vaccine": False, "network__spectral_cap": 0.0}
+    trainer = setups.steps(fill(make(HostDevice(), full())), 3)
+    trainer.reconfigure(full(**without))
+    assert {"grad_aux", "grad_vaccine", "theta_normal"}.isdisjoint(trainer.workspace.buffers)
+    setups.steps(trainer, 2)
+    trainer.reconfigure(full(network__hidden=[8, 9]))
+    for name in ("grad_aux", "grad_vaccine"):
+        assert not trainer.workspace.read(name).any()
+    np.testing.assert_array_equal(trainer.parameters(), trainer.network.initial(0))
+    setups.steps(trainer, 2)
+    assert np.isfinite(trainer.parameters()).all()
+
+
+def test_attention_that_does_not_fit_leaves_the_trainer_as_it_was() -> None:
+    want = setups.end_of(setups.steps(fill(make(HostDevice(), full())), 4))
+    trainer = setups.steps(fill(make(HostDevice(), full())), 2)
+    with pytest.raises(MismatchError, match=r"network\.attention_groups: 3 groups do not divide"):
+        trainer.reconfigure(full(network__attention_groups=3))
+    assert setups.end_of(setups.steps(trainer, 2)) == want
+
+
+# ------------------------------------------------------------------------ what stays, what goes
 
 
 def test_the_same_config_changes_nothing() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from capture_scenarios import config, trainer_on
 from scratch_rules import CARRIED, run_poisoned, scratch
+from trainer.setups import PARTS
 
 from onegraph.kernels.device import HostDevice
-from onegraph.stages.registry import format_set, valid_sets
+from onegraph.stages.registry import ALL, format_set, valid_sets
 
 pytestmark = pytest.mark.slow
 
@@ -17,6 +18,31 @@ pytestmark = pytest.mark.slow
 def test_nonsense_in_the_scratch_changes_nothing(kind, stages) -> None:
     want = run_poisoned(HostDevice(), stages, 4, poison=False, env__kind=kind)
     assert run_poisoned(HostDevice(), stages, 4, env__kind=kind) == want
+
+
+LEARNERS: dict[str, dict[str, object]] = {
+    "full": {},
+    "IQN alone, no blocks": {
+        "network__iqn__readiness": False,
+        "network__residual_blocks": 0,
+        "learn__vaccine": False,
+    },
+    "C51, noisy": {"network__head": "c51", "network__noisy": True},
+    "plain": {
+        "network__head": "dqn",
+        "network__dueling": False,
+        "network__double": False,
+        "learn__budget__on": False,
+    },
+}
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("stages", [frozenset(), ALL], ids=format_set)
+def test_nonsense_in_the_scratch_changes_nothing_of_the_full_learner(learner, stages) -> None:
+    changes = {name.replace(".", "__"): value for name, value in PARTS.items()} | LEARNERS[learner]
+    want = run_poisoned(HostDevice(), stages, 4, poison=False, **changes)
+    assert run_poisoned(HostDevice(), stages, 4, **changes) == want
 
 
 def test_a_read_of_scratch_would_show() -> None:

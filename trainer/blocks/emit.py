@@ -22,6 +22,8 @@ class Emit:
         params: buffer that the pass reads its parameters from.
         grads: buffer that it writes their gradients to.
         training: whether the pass is the one that learns: stochastic depth acts in it alone.
+        penalties: whether penalties on parameters are part of the gradients: of the passes whose
+            gradients are added up, one has them.
         instead: for tensors that the pass reads from another buffer of the same layout, that
             buffer: normalised or noisy weights.
         precision: of its matrix products, where a device has the choice.
@@ -34,6 +36,7 @@ class Emit:
     params: str = "theta"
     grads: str = "grad"
     training: bool = False
+    penalties: bool = True
     instead: Mapping[str, str] = field(default_factory=dict)
     precision: Precision = "float32"
     first: int = 0

@@ -61,12 +61,13 @@ class SelectivityGate:
         return out
 
     def backward(self, emit: Emit, x: Ref, grad_out: Ref, *, need_grad_in: bool) -> Ref | None:
-        """The gradients of the logits, the penalty's with them, and of `x` if needed."""
-        # The kernel takes an array in any case; without need one element stands in.
+        """The gradients of the logits, the penalty's with them if the pass has it, and of `x`."""
+        # The kernel takes an array in any case. Without need it writes nothing: an element a row
+        # stands in, so that parts of one pass have none in common and may run at once.
         grad_in = (
             emit.buffer("gate.grad_in", (emit.rows, self.width))
             if need_grad_in
-            else emit.scratch("gate.no_grad_in", (1,))
+            else emit.buffer("gate.no_grad_in", (emit.rows,))
         )
         emit.launch(
             "gate_backward",
@@ -78,7 +79,7 @@ class SelectivityGate:
             rows=emit.rows,
             cols=self.width,
             width=self.observation_width,
-            l1=self.l1,
+            l1=self.l1 if emit.penalties else 0.0,
             with_grad_in=int(need_grad_in),
         )
         return grad_in if need_grad_in else None

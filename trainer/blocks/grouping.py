@@ -4,15 +4,135 @@ An op's level is the number of ops that it has to wait for, one after another. P
 do not depend on each other: select and target networks go layer by layer together, and so do the
 gradients of a layer's parameters and of its input. Where they are small, a launch multiplies up to
 four of them (`onegraph.kernels.learner.gemm_group`).
+
+A larger product has blocks enough of its own, and in a group it takes its tiles from the others: on
+an H200 two of 256 x 256 x 256 took 13.5 us in one launch and 5 us each on their own. Passes with
+such products run side by side as branches of the graph instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onegraph.kernels.catalogue import find
 from onegraph.kernels.learner.gemm_group import MEMBERS, groups
-from onegraph.stages.program import Launch, MatmulGroup, MatmulOp, Memset, Op, ProgramError, Ref
+from onegraph.stages.program import (
+    Branches,
+    MatmulGroup,
+    MatmulOp,
+    Op,
+    ProgramError,
+    Work,
+    conflict,
+    work,
+)
+
+#: Multiply-adds up to which a product shares a launch with others: 64 x 256 x 256 is the largest.
+_SHARES_UP_TO = 1 << 22
+
+#: Branches that products which nothing waits for are dealt among.
+_HANDS = 4
+
+
+def shares(m: int, n: int, k: int) -> bool:
+    """Whether a product of these sizes gains from standing in a group."""
+    return m * n * k <= _SHARES_UP_TO and groups([(m, n, k)] * 2)
+
+
+def side_by_side(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
+    """Passes of which none waits for another one: products in groups, or branches.
+
+    Small products of all passes go level by level into groups, which saves nodes. As soon as there
+    is one that has a launch of its own, each pass is a branch, with groups inside. Passes that do
+    depend on one another are one branch, in the order given; one of a single op is not
+    worth a fork and stands before the branches.
+
+    Args:
+        passes: launches, products and memsets, in an order that is right.
+
+    Raises:
+        ProgramError: an op of another kind.
+    """
+    products = [op for ops in passes for op in ops if isinstance(op, MatmulOp)]
+    if all(shares(op.m, op.n, op.k) for op in products):
+        return grouped_products([op for ops in passes for op in ops])
+    return branched(passes)
+
+
+def branched(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
+    """`side_by_side`, with branches in any case, in up to three waves.
+
+    First comes what each pass begins with, a branch for each side that it begins on (a trunk, the
+    embedding of quantile levels); then what is left of it where those meet; last the large products
+    that nothing waits for (gradients of weights), dealt among some branches.
+    """
+    starts, chains, last = list[list[Op]](), list[list[Op]](), list[MatmulOp]()
+    for ops in _independent(passes):
+        chain, free = _free_products(ops)
+        parts, rest = _starts(chain)
+        starts += parts
+        chains.append(rest)
+        last += free
+    return (*_fork(starts), *_fork(chains), *_fork(_dealt(last)))
+
+
+def _fork(lists: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
+    """Lists that do not depend on one another as branches; a single op stands before them."""
+    apart = [grouped_products(ops) for ops in lists]
+    alone = [op for ops in apart if len(ops) == 1 for op in ops]
+    branches = tuple(ops for ops in apart if len(ops) > 1)
+    if len(branches) < 2:
+        return (*alone, *(op for ops in branches for op in ops))
+    return (*alone, Branches(branches))
+
+
+def _free_products(ops: Sequence[Op]) -> tuple[list[Op], list[MatmulOp]]:
+    """The ops without the large products that no later one depends on, and those products."""
+    works = _works(ops)
+    chain, free = list[Op](), list[MatmulOp]()
+    for i, op in enumerate(ops):
+        large = isinstance(op, MatmulOp) and not shares(op.m, op.n, op.k)
+        if large and not conflict([works[i]], works[i + 1 :]):
+            assert isinstance(op, MatmulOp)
+            free.append(op)
+        else:
+            chain.append(op)
+    return chain, free
+
+
+def _starts(ops: list[Op]) -> tuple[list[list[Op]], list[Op]]:
+    """Lists that begin apart, up to the first op that waits for two of them; and the rest."""
+    works = _works(ops)
+    apart: list[list[int]] = []
+    end = len(ops)
+    for i, mine in enumerate(works):
+        bound = [other for other in apart if conflict([works[j] for j in other], [mine])]
+        if len(bound) > 1:
+            end = i
+            break
+        if bound:
+            bound[0].append(i)
+        else:
+            apart.append([i])
+    if sum(len(part) > 1 for part in apart) < 2:
+        return [ops], []
+    return [[ops[i] for i in part] for part in apart], ops[end:]
+
+
+def _dealt(products: Sequence[MatmulOp]) -> list[list[Op]]:
+    """Products in `_HANDS` lists, the largest first and each list in turn."""
+    ordered = sorted(products, key=lambda op: -op.m * op.n * op.k)
+    return [list(ordered[i::_HANDS]) for i in range(min(_HANDS, len(ordered)))]
+
+
+def _independent(passes: Sequence[Sequence[Op]]) -> list[list[Op]]:
+    """The passes, those that depend on one another joined."""
+    apart: list[list[Op]] = []
+    for ops in passes:
+        mine = list(ops)
+        bound = [other for other in apart if conflict(_works(other), _works(mine))]
+        joined = [op for other in bound for op in other] + mine
+        apart = [other for other in apart if other not in bound] + [joined] * bool(joined)
+    return apart
 
 
 def grouped_products(ops: Sequence[Op]) -> tuple[Op, ...]:
@@ -33,43 +153,25 @@ def grouped_products(ops: Sequence[Op]) -> tuple[Op, ...]:
 def _levels(ops: Sequence[Op]) -> list[int]:
     """Of each op: one more than the highest of those before it that it must stay behind."""
     levels: list[int] = []
-    touched = [_touched(op) for op in ops]
-    for i, mine in enumerate(touched):
+    works = _works(ops)
+    for i, mine in enumerate(works):
         level = 0
         for j in range(i):
-            if levels[j] >= level and _conflict(touched[j], mine):
+            if levels[j] >= level and conflict([works[j]], [mine]):
                 level = levels[j] + 1
         levels.append(level)
     return levels
 
 
-_Touched = tuple[tuple[Ref, ...], tuple[Ref, ...]]
-
-
-def _touched(op: Op) -> _Touched:
-    """What an op reads, and what it writes."""
-    if isinstance(op, MatmulOp):
-        return op.touched, op.written
-    if isinstance(op, Memset):
-        return (), (op.dst,)
-    if isinstance(op, Launch):
-        accesses = {param.name: param.access for param in find(op.kernel).params}
-        refs = [(accesses[k], v) for k, v in op.args.items() if isinstance(v, Ref)]
-        return (
-            tuple(r for access, r in refs if access in ("in", "inout")),
-            tuple(r for access, r in refs if access in ("out", "inout")),
-        )
-    raise ProgramError(
-        f"{op.label} can't be ordered among matrix products: what it does is unknown"
-    )
-
-
-def _conflict(before: _Touched, after: _Touched) -> bool:
-    return _meet(before[1], after[0]) or _meet(before[1], after[1]) or _meet(before[0], after[1])
-
-
-def _meet(some: Sequence[Ref], others: Sequence[Ref]) -> bool:
-    return any(a.overlaps(b) for a in some for b in others)
+def _works(ops: Sequence[Op]) -> list[Work]:
+    works = []
+    for op in ops:
+        if (found := work(op)) is None:
+            raise ProgramError(
+                f"{op.label} can't be ordered among matrix products: what it does is unknown"
+            )
+        works.append(found)
+    return works
 
 
 def _together(level: list[Op]) -> Iterator[Op]:
@@ -79,7 +181,7 @@ def _together(level: list[Op]) -> Iterator[Op]:
     """
     products = [op for op in level if isinstance(op, MatmulOp)]
     products.sort(key=lambda op: -op.k)
-    small = [op for op in products if groups([(op.m, op.n, op.k)] * 2)]
+    small = [op for op in products if shares(op.m, op.n, op.k)]
     yield from (op for op in level if op not in small)
     for at in range(0, len(small), MEMBERS):
         members = tuple(small[at : at + MEMBERS])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,8 +93,8 @@ class SpectralNorm:
             ),
         )
 
-    def buffers(self) -> tuple[Buffer, ...]:
-        """What the ops need beside `state`, parameters and gradients.
+    def buffers(self, grads: Sequence[str] = ("grad",)) -> tuple[Buffer, ...]:
+        """What the ops need beside `state`, parameters and the gradients `grads`.
 
         ``spectral_sigma`` [2 matrices] holds the present step's, the online network's first.
         """
@@ -107,7 +107,7 @@ class SpectralNorm:
             Buffer("spectral_table", (count, COLUMNS), "i64", initial=table),
             Buffer("spectral_raw", (self._vectors,), "f32"),
             Buffer("spectral_sigma", (count,), "f64"),
-            Buffer("spectral_dots", (len(self.names), self._parts), "f64"),
+            *(Buffer(f"spectral_dots_{g}", (len(self.names), self._parts), "f64") for g in grads),
             Buffer("spectral_unused", (1,), "f32"),
             Buffer("theta_normal", (self.layout.size,), "f32"),
             Buffer("theta_target_normal", (self.layout.size,), "f32"),
@@ -122,11 +122,14 @@ class SpectralNorm:
         return self._normalise(len(self.names), "spectral_unused", iterate=0)
 
     def grad_ops(self, *, params: str = "theta", grads: str = "grad") -> tuple[Op, ...]:
-        """Two nodes, once the gradients of the normalised weights are in `grads`."""
+        """Two nodes, once the gradients of the normalised weights are in `grads`.
+
+        Those of two gradients have nothing in common that is written, and may run at once.
+        """
         common: dict[str, Ref | int | float] = {
             "grad": Ref(grads),
             "table": Ref("spectral_table"),
-            "dots": Ref("spectral_dots"),
+            "dots": Ref(f"spectral_dots_{grads}"),
             "count": len(self.names),
             "parts": self._parts,
         }

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onegraph.stages.flags import parse_stages
-from onegraph.stages.program import LAUNCHING, GraphLaunch, Launch, Op, StepProgram
+from onegraph.stages.program import LAUNCHING, GraphLaunch, Launch, Op, StepProgram, opened
 from onegraph.stages.registry import STAGES, StageSet, apply
 from onegraph.trainer.cli.console import results, table
 from onegraph.trainer.cli.errors import reported
@@ -117,7 +117,7 @@ def audit_rows(programs: dict[str, StepProgram]) -> list[tuple[str, str, str]]:
 
     def visit(op: Op, place: str, graph: str) -> None:
         if isinstance(op, GraphLaunch):
-            for inner in op.body:
+            for inner in opened(op.body):
                 visit(inner, place, f"graph {op.name}")
         elif isinstance(op, LAUNCHING):
             kernel = op.kernel if isinstance(op, Launch) else "matmul"

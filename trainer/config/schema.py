@@ -285,7 +285,9 @@ class IqnConfig(Section):
     ready_low: float = Field(
         0.1, ge=0.0, le=1e9, description="mean quantile loss below which the quantile head decides"
     )
-    ready_decay: Fraction = Field(0.99, description="decay of the mean of the quantile loss")
+    ready_decay: float = Field(
+        0.99, ge=0.0, lt=1.0, description="decay of the mean of the quantile loss"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -515,6 +517,16 @@ class LearnConfig(Section):
     lr: LearningRateSchedule = Field(LearningRateSchedule(), description="learning rate")
     tau: TauSchedule = Field(TauSchedule(), description="target update; read when target is soft")
     epsilon: EpsilonSchedule = Field(EpsilonSchedule(), description="exploration")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.budget.on and not self.max_grad_norm:
+            problem = (
+                "is no norm to have shares of, which budget.on = true asks for; raise it, or set"
+                " budget.on = false"
+            )
+            raise MismatchError(self, "max_grad_norm", problem)
+        return self
 
 
 class LoopConfig(Section):

@@ -13,6 +13,8 @@ them. What is the same, and what is each library's own:
 - The sum tree has two levels of about sqrt(N) children, which takes a library's cumulative sums and
   binary searches the fewest kernels. Its sums are float32; ours are float64.
 
+The peers of the full preset's step are in `full`, which says what they have beside that.
+
 A peer that a machine can't run is skipped by name (`PeerUnavailableError`).
 """
 
@@ -22,10 +24,14 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from .problem import InitialState, PeerSpec, PeerUnavailableError, Precision, problem
+from onegraph.trainer.bench import BenchSubject
+
+from .full.problem import FullSpec, full_problem, is_full
+from .problem import InitialState, PeerSpec, PeerUnavailableError, Precision, common_problem
 from .protocol import Peer, PeerSteps
 
 __all__ = [
+    "FULL_PEERS",
     "PEERS",
     "InitialState",
     "Peer",
@@ -35,16 +41,37 @@ __all__ = [
     "Precision",
     "candidates",
     "open_peer",
+    "peers_of",
     "problem",
 ]
 
 #: Modules of this package that have ``make(spec, initial_state)``, slowest first as a rule.
 PEERS = ("torch_eager", "jax_scan", "torch_graph", "torch_compile_graph")
 
+#: Those of them that `full` has too.
+FULL_PEERS = ("torch_eager", "torch_compile_graph")
+
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32")
 
 #: Characters of a library's error that are kept.
 REASON = 400
+
+
+def problem(subject: BenchSubject, device_kind: str) -> tuple[PeerSpec, InitialState]:
+    """What a peer of `subject`'s step starts from, on the GPU or on the host.
+
+    A step with any of the parts that only the full preset has must have all of them.
+
+    Raises:
+        PeerUnavailableError: the subject asks for what no peer does.
+    """
+    spec, initial = common_problem(subject, device_kind)
+    return full_problem(subject, spec, initial) if is_full(subject.config) else (spec, initial)
+
+
+def peers_of(subject: BenchSubject) -> tuple[str, ...]:
+    """The names of the peers of `subject`'s step."""
+    return FULL_PEERS if is_full(subject.config) else PEERS
 
 
 def open_peer(name: str, spec: PeerSpec, initial: InitialState) -> Peer:
@@ -54,7 +81,8 @@ def open_peer(name: str, spec: PeerSpec, initial: InitialState) -> Peer:
         PeerUnavailableError: its library is not installed, or can't use the device.
     """
     try:
-        module = import_module(f".{name}", __name__)
+        folder = ".full" if isinstance(spec, FullSpec) else ""
+        module = import_module(f"{folder}.{name}", __name__)
     except ImportError as error:
         raise PeerUnavailableError(f"{error}") from error
     peer: Peer = module.make(spec, initial)
@@ -62,7 +90,7 @@ def open_peer(name: str, spec: PeerSpec, initial: InitialState) -> Peer:
 
 
 def candidates(
-    subject,
+    subject: BenchSubject,
     device_kind: str,
     precisions: Sequence[Precision] = PRECISIONS,
     say: Callable[[str], None] = lambda _: None,
@@ -77,7 +105,7 @@ def candidates(
     skipped: dict[str, str] = {}
     spec, initial = problem(subject, device_kind)
     for precision in precisions if device_kind == "cuda" else ("float32",):
-        for name in PEERS:
+        for name in peers_of(subject):
             label = f"{name} {precision}"
             began = time.perf_counter()
             peer = None

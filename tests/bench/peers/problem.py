@@ -50,6 +50,11 @@ class PeerSpec:
     seed: int
 
     @property
+    def rows(self) -> int:
+        """Rows drawn a step."""
+        return self.batch
+
+    @property
     def fan_out(self) -> int:
         """Children of a node of the two-level sum tree."""
         return math.isqrt(self.capacity - 1) + 1
@@ -97,8 +102,10 @@ def named_parameters(
     return named
 
 
-def problem(subject: BenchSubject, device_kind: str) -> tuple[PeerSpec, InitialState]:
+def common_problem(subject: BenchSubject, device_kind: str) -> tuple[PeerSpec, InitialState]:
     """What a peer of `subject`'s step starts from, on the GPU or on the host.
+
+    The parts that only the full preset has are left out; `full.problem` adds them.
 
     Raises:
         PeerUnavailableError: the subject asks for what no peer does.
@@ -109,6 +116,7 @@ def problem(subject: BenchSubject, device_kind: str) -> tuple[PeerSpec, InitialS
         "network.dueling": (config.network.dueling, True),
         "network.double": (config.network.double, True),
         "learn.loss": (learn.loss, "huber"),
+        "hindsight.strategy": (config.hindsight.strategy, "none"),
         "learn.target": (learn.target, "soft"),
         "learn.tau.kind": (learn.tau.kind, "constant"),
         "learn.lr.kind": (learn.lr.kind, "constant"),

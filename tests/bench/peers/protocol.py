@@ -14,8 +14,11 @@ class Peer(Protocol):
     #: Steps that `run` takes in one go; a sample is a multiple of it.
     quantum: int
 
-    def step(self, indices: NDArray[Any] | None = None) -> None:
-        """One step; with `indices` [B] on the rows that they name, in the place of a draw."""
+    def step(self, given: Any = None) -> None:
+        """One step; with `given`, on what it names in the place of a draw.
+
+        That is the rows [B], or for a peer of the full step `full.problem.Draws`.
+        """
         ...
 
     def run(self, steps: int) -> None:

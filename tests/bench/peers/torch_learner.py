@@ -72,13 +72,14 @@ class Replay:
         self.leaves = put(spec.padded_leaves(initial.leaves))  # [rows, fan_out]
         self.sums = self.leaves.sum(1)  # [rows]
         self.largest = self.leaves.max()
-        self.stratum = torch.arange(spec.batch, device=device, dtype=torch.float32)
+        strata = torch.arange(spec.batch, device=device, dtype=torch.float32)
+        self.stratum = strata.repeat(spec.rows // spec.batch)
 
     def draw(self) -> Tensor:
-        """Stratified prioritized indices [B]."""
+        """Stratified prioritized indices, a row a stratum and batch: [B], or more batches."""
         fan_out = self.spec.fan_out
         cumulative = self.sums.cumsum(0)
-        u = torch.rand(self.spec.batch, device=self.leaves.device)
+        u = torch.rand(self.spec.rows, device=self.leaves.device)
         at = (self.stratum + u) * (cumulative[-1] / self.spec.batch)
         row = torch.searchsorted(cumulative, at, right=True).clamp_(max=self.sums.numel() - 1)
         at = at - (cumulative[row] - self.sums[row])
@@ -87,7 +88,7 @@ class Replay:
         return (row * fan_out + column).clamp_(max=self.spec.capacity - 1)
 
     def weights(self, index: Tensor) -> Tensor:
-        """Importance weights [B] over their largest."""
+        """Importance weights of all rows over their largest."""
         share = self.leaves.view(-1)[index] / self.sums.sum()
         weights = (self.spec.capacity * share).pow(-self.spec.beta)
         return weights / weights.max()

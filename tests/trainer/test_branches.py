@@ -1,0 +1,155 @@
+"""The learner's passes as branches: which they are, and that they compute the same bits."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from capture_scenarios import config, steps, trainer_on
+from scratch_rules import run_poisoned
+
+from onegraph.kernels.device import HostDevice
+from onegraph.stages.program import Branches, GraphLaunch, StepProgram
+from onegraph.stages.registry import ALL, apply, format_set, valid_sets
+from onegraph.stages.runner import Runner
+from onegraph.trainer.bench import SIZES
+from onegraph.trainer.config import load_config
+from onegraph.trainer.envs.build import build_environment
+from onegraph.trainer.network import QNetwork
+from onegraph.trainer.program import DqnPrograms
+from onegraph.trainer.shapes import Shapes
+
+#: Every part of the full learner, small, and yet with products that have a launch of their own.
+FORKED: dict[str, object] = {
+    "preset": "full",
+    "network__hidden": [32],
+    "network__residual_blocks": 1,
+    "network__attention_groups": 2,
+    "network__iqn__quantiles": 32,
+    "learn__batch_size": 128,
+    "loop__start_steps": 128,
+}
+
+
+def forks(program: StepProgram) -> dict[str, list[list[int]]]:
+    """By phase, the lengths of the branches of each fork."""
+    (parent,) = program.phases[0].ops
+    assert isinstance(parent, GraphLaunch)
+    found: dict[str, list[list[int]]] = {}
+    for child in parent.body:
+        if isinstance(child, GraphLaunch):
+            for op in child.body:
+                if isinstance(op, Branches):
+                    found.setdefault(child.name, []).append([len(b) for b in op.branches])
+    return found
+
+
+def learn_program(**overrides: object) -> StepProgram:
+    """The learning step of a config on the demo, at all stages."""
+    names = {name.replace("__", "."): value for name, value in overrides.items()}
+    settings = load_config(None, names)
+    environment, _ = build_environment(settings)
+    network = QNetwork.of(settings, environment)
+    parts = DqnPrograms(Shapes(settings, network, settings.replay.capacity), environment)
+    return apply(parts.learn(), ALL, parts)
+
+
+def test_the_full_learners_passes_are_branches():
+    found = forks(learn_program(preset="full"))
+    assert {name: [len(fork) for fork in at] for name, at in found.items()} == {
+        "ddqn": [2, 2],  # select and target pass; then the losses of the batch and the vaccine's
+        "aux": [3],  # target pass, value networks, noised pass
+        "post_aux": [4, 3],  # batch, vaccine, value networks, decoder; then three gradients
+    }
+    # The networks are passed through side by side, layer by layer.
+    assert (
+        abs(found["ddqn"][0][0] - found["ddqn"][0][1]) == 1
+    )  # the values of the pass that selects
+    assert found["post_aux"][0][0] == found["post_aux"][0][1]
+
+
+def test_a_small_dqn_shares_launches_instead():
+    program = learn_program(**SIZES["M"].fields)
+    assert forks(program) == {}
+    (parent,) = program.phases[0].ops
+    assert isinstance(parent, GraphLaunch)
+    assert parent.nodes() == 16
+
+
+def test_a_large_dqn_has_two_passes_side_by_side():
+    program = learn_program(learn__batch_size=512, network__hidden=[512, 512])
+    assert forks(program) == {"ddqn": [[3, 3]]}
+
+
+PARTS: dict[str, list[object]] = {
+    "network.double": [True, False],
+    "network.noisy": [True, False],
+    "network.spectral_cap": [0.0, 4.0],
+    "learn.vaccine": [True, False],
+    "aux.denoise": [True, False],
+}
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("head", ["dqn", "iqn", "c51"])
+def test_whatever_is_on_the_branches_hold_together(head, dueling):
+    for values in itertools.product(*PARTS.values()):
+        on = dict(zip(PARTS, values, strict=True))
+        found = forks(
+            learn_program(
+                **{"preset": "full", "network.head": head, "network.dueling": dueling, **on}
+            )
+        )
+        if on["network.double"]:
+            assert len(found["ddqn"][0]) == 2
+        assert len(found["aux"][0]) == 2 + on["aux.denoise"]
+        assert len(found["post_aux"][0]) == 2 + on["learn.vaccine"] + on["aux.denoise"]
+
+
+@pytest.fixture(scope="module")
+def trajectory():
+    return run_of(frozenset())
+
+
+def run_of(stages):
+    trainer = trainer_on(HostDevice(), stages, config(**FORKED))
+    seen = steps(trainer, 2)
+    if 6 in stages:
+        assert {"ddqn", "aux", "post_aux"} == set(forks(trainer.learn_program))
+        assert sum(trainer.graph_nodes().values()) > 100
+    trainer.close()
+    return seen
+
+
+@pytest.mark.parametrize("stages", valid_sets(), ids=format_set)
+def test_every_set_of_stages_gives_the_same_bits(stages, trajectory):
+    assert run_of(stages) == trajectory
+
+
+def test_branches_in_another_order_give_the_same_bits(trajectory, monkeypatch):
+    entered = []
+
+    def backwards(self, branches):
+        with self.device.branches(len(branches)) as branch:
+            for index, actions in reversed(list(enumerate(branches))):
+                entered.append(index)
+                with branch(index):
+                    for action in actions:
+                        action()
+
+    monkeypatch.setattr(Runner, "_branch", backwards)
+    assert run_of(ALL) == trajectory
+    assert entered == [1, 0, 1, 0, 2, 1, 0, 3, 2, 1, 0, 2, 1, 0]
+
+
+def test_nonsense_in_the_scratch_changes_nothing(trajectory):
+    assert run_poisoned(HostDevice(), ALL, 2, **FORKED) == trajectory
+
+
+def test_a_timed_step_has_them_too():
+    trainer = trainer_on(HostDevice(), ALL, config(**FORKED))
+    plain = trainer_on(HostDevice(), ALL, config(**FORKED))
+    for _ in range(2):
+        trainer.learn(timed=True)
+        plain.learn()
+    assert trainer.parameters().tobytes() == plain.parameters().tobytes()
