@@ -390,10 +390,8 @@ class Trainer:
         Args:
             observations: [rows, S] or [rows, Sp].
         """
-        names = ("theta", "counters", *(b.name for b in self.network.state()))
-        with self.device.ledger.within("epoch"):
-            state = {name: self.workspace.read(name) for name in names}
-        return self.network.q_values(state.pop("theta"), observations, state)
+        params, state = self._read_by_a_pass()
+        return self.network.q_values(params, observations, state)
 
     @cold_path("in the epoch scope, when no step runs")
     def indices(self) -> NDArray[np.int32]:
@@ -429,7 +427,7 @@ class Trainer:
 
     def _read_by_a_pass(self) -> tuple[NDArray[np.float32], dict[str, NDArray[np.generic]]]:
         """The online parameters, and the rest of the run's state that a pass reads."""
-        names = [b.name for b in self.network.state()]
+        names = ("counters", *(b.name for b in self.network.state()))
         with self.device.ledger.within("epoch"):
             return self.workspace.read("theta"), {n: self.workspace.read(n) for n in names}
 

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from trainer.setups import market, short
 
+from onegraph.kernels.common.layout import Flag
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.runner import Runner
 from onegraph.stages.workspace import Workspace
+from onegraph.trainer.config import load_config
 from onegraph.trainer.envs.base import reset_program, walk_program
 from onegraph.trainer.envs.build import build_environment, build_market, load_bars
 from onegraph.trainer.envs.tabular import chain, cliff, truncation_probe
@@ -108,6 +110,25 @@ def test_a_tabular_lane_walks_its_table():
         (0, 0, 0, 0, 0, 1),
         (0, 0, 0, 0, 2, 1),
     ]
+
+
+def test_the_coin_is_tossed_anew_in_every_lane_and_step():
+    env, setup = build_environment(load_config("coin"))
+    assert setup is None
+    assert (env.lanes, env.observation_width, env.actions, env.goal) == (16, 1, 2, None)
+    space = Workspace(HostDevice())
+    Runner(reset_program(env), space).step()
+    walk = Runner(walk_program(env), space)
+    rewards = []
+    for episode in range(50):
+        walk.step()
+        rewards.append(space.read("env_reward").tolist())
+        assert (space.read("env_flags") == Flag.TERMINATED).all()
+        assert space.read("env_episode").tolist() == [lane + 16 * episode for lane in range(16)]
+        assert space.read("env_obs").tolist() == [[1.0] + [0.0] * 7] * 16
+    assert len(set(map(tuple, rewards))) == 50, "steps differ"
+    assert len(set(zip(*rewards, strict=True))) == 16, "lanes differ"
+    assert 0.4 < np.mean(rewards) < 0.6
 
 
 # ------------------------------------------------------------------------ bars
