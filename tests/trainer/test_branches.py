@@ -44,17 +44,17 @@ def learn_program(**overrides: object) -> StepProgram:
 
 
 def test_the_full_learners_passes_are_branches():
-    found = forks(learn_program(preset="full"))
-    assert {name: [len(fork) for fork in at] for name, at in found.items()} == {
-        "ddqn": [2, 2],  # select and target pass; then the losses of the batch and the vaccine's
-        "aux": [3],  # target pass, value networks, noised pass
-        "post_aux": [4, 3],  # batch, vaccine, value networks, decoder; then three gradients
+    assert forks(learn_program(preset="full")) == {
+        "forward": [[15, 2]],  # the trunk; the quantile levels and their embedding
+        # The two sides of the select pass and of the target pass; what is left of each, of the
+        # select pass with the action values; the losses of the batch and of the vaccine batch.
+        "ddqn": [[15, 2, 15, 2], [3, 2], [2, 2]],
+        # The target pass' two sides, both value networks, the noised pass with its decoder.
+        "aux": [[15, 2, 2, 2, 18]],
+        # Down to the gate: batch, vaccine batch, both value networks, decoder; then the weights'
+        # gradients; then the three gradients through the spectral norm.
+        "post_aux": [[17, 17, 2, 2, 16], [4, 4, 4, 4], [2, 2, 2]],
     }
-    # The networks are passed through side by side, layer by layer.
-    assert (
-        abs(found["ddqn"][0][0] - found["ddqn"][0][1]) == 1
-    )  # the values of the pass that selects
-    assert found["post_aux"][0][0] == found["post_aux"][0][1]
 
 
 def test_a_small_dqn_shares_launches_instead():
@@ -90,10 +90,12 @@ def test_whatever_is_on_the_branches_hold_together(head, dueling):
                 **{"preset": "full", "network.head": head, "network.dueling": dueling, **on}
             )
         )
+        # A trunk and an embedding, or a trunk alone, a pass.
+        sides = 1 + (head == "iqn")
         if on["network.double"]:
-            assert len(found["ddqn"][0]) == 2
-        assert len(found["aux"][0]) == 2 + on["aux.denoise"]
-        assert len(found["post_aux"][0]) == 2 + on["learn.vaccine"] + on["aux.denoise"]
+            assert len(found["ddqn"][0]) == 2 * sides
+        assert len(found["aux"][0]) == sides + 2 + on["aux.denoise"]
+        assert len(found["post_aux"][0]) == 3 + on["learn.vaccine"] + on["aux.denoise"]
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +103,15 @@ def trajectory():
     return run_of(frozenset())
 
 
+def captured():
+    return trainer_on(HostDevice(), ALL, config(**FORKED))
+
+
 def run_of(stages):
     trainer = trainer_on(HostDevice(), stages, config(**FORKED))
     seen = steps(trainer, 2)
     if 6 in stages:
-        assert {"ddqn", "aux", "post_aux"} == set(forks(trainer.learn_program))
+        assert {"forward", "ddqn", "aux", "post_aux"} == set(forks(trainer.learn_program))
         assert sum(trainer.graph_nodes().values()) > 100
     trainer.close()
     return seen
@@ -129,7 +135,8 @@ def test_branches_in_another_order_give_the_same_bits(trajectory, monkeypatch):
 
     monkeypatch.setattr(Runner, "_branch", backwards)
     assert run_of(ALL) == trajectory
-    assert entered == [1, 0, 1, 0, 2, 1, 0, 3, 2, 1, 0, 2, 1, 0]
+    forked = [len(fork) for at in forks(captured().learn_program).values() for fork in at]
+    assert entered == [index for count in forked for index in reversed(range(count))]
 
 
 def test_nonsense_in_the_scratch_changes_nothing(trajectory):

@@ -62,8 +62,8 @@ def branched(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
     """`side_by_side`, with branches in any case, in up to three waves.
 
     First comes what each pass begins with, a branch for each side that it begins on (a trunk, the
-    embedding of quantile levels); then what is left of it where those meet; last the large products
-    that nothing waits for (gradients of weights), dealt among some branches.
+    embedding of quantile levels); then what is left of it where those meet; last the large gradients
+    of weights, for which nothing waits, dealt among some branches.
     """
     starts, chains, last = list[list[Op]](), list[list[Op]](), list[MatmulOp]()
     for ops in _independent(passes):
@@ -86,12 +86,12 @@ def _fork(lists: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
 
 
 def _free_products(ops: Sequence[Op]) -> tuple[list[Op], list[MatmulOp]]:
-    """The ops without the large products that no later one depends on, and those products."""
+    """The ops without the large gradients of weights that no later one waits for; and those."""
     works = _works(ops)
     chain, free = list[Op](), list[MatmulOp]()
     for i, op in enumerate(ops):
-        large = isinstance(op, MatmulOp) and not shares(op.m, op.n, op.k)
-        if large and not conflict([works[i]], works[i + 1 :]):
+        gradient = isinstance(op, MatmulOp) and op.trans_a and not shares(op.m, op.n, op.k)
+        if gradient and not conflict([works[i]], works[i + 1 :]):
             assert isinstance(op, MatmulOp)
             free.append(op)
         else:
