@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from capture_scenarios import CHILDREN, FORKED, config, steps, trainer_on
 from device_rules import UNSUPPORTED, f32, refused
-from timing_rules import _planted_kernels  # noqa: F401
 
 from onegraph.kernels.device import Device
 from onegraph.kernels.device.base import Matmul
@@ -161,35 +160,6 @@ def test_the_driver_draws_the_paths(device):
     (graph,) = runner._graphs
     assert graph.plain is not None
     assert device.driver_node_count(graph.plain.graph) == graph.nodes() == 10
-
-
-def test_branches_run_at_once(device):
-    """Three kernels of one thread that wait take as long as one, and not as three."""
-    cycles = 4_000_000
-    spins = [
-        device.prepare(
-            "spin", {"spun": device.upload(np.zeros(1, np.int64)), "cycles": cycles, "seconds": 0.0}
-        )
-        for _ in range(3)
-    ]
-    device.launch(spins[0])
-    device.reserve_branches([[]] * 3)
-    with device.capture("row") as row:
-        for spin in spins:
-            device.launch(spin)
-    with device.capture("forked") as forked, device.branches(3) as branch:
-        for index, spin in enumerate(spins):
-            with branch(index):
-                device.launch(spin)
-    start, end = device.create_event("start"), device.create_event("end")
-    times = {}
-    for graph in (row, forked, row, forked):  # the first of each warms up
-        executable = device.instantiate(graph)
-        device.record_event(start)
-        device.graph_launch(executable)
-        device.record_event(end)
-        times[graph.label] = device.elapsed_ms(start, end)
-    assert times["forked"] < 0.6 * times["row"]
 
 
 # -------------------------------------------------------------------- workspaces

@@ -62,8 +62,8 @@ def branched(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
     """`side_by_side`, with branches in any case, in up to three waves.
 
     First comes what each pass begins with, a branch for each side that it begins on (a trunk, the
-    embedding of quantile levels); then what is left of it where those meet; last the large gradients
-    of weights, for which nothing waits, dealt among some branches.
+    embedding of quantile levels); then what is left of it where those meet; last the large
+    gradients of weights, for which nothing waits, dealt among some branches.
     """
     starts, chains, last = list[list[Op]](), list[list[Op]](), list[MatmulOp]()
     for ops in _independent(passes):
