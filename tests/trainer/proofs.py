@@ -95,7 +95,7 @@ class ProofContract:
         self, open_device: OpenDevice, readiness: bool
     ) -> None:
         config = load_config("chain", IQN | {"network.iqn.readiness": readiness})
-        trainer = trained(open_device, config, 2_000)
+        trainer = trained(open_device, config, 3_000)
         assert isinstance(trainer.environment, TabularEnvironment)
         exact = trainer.environment.optimal_q(0.9)
         found = trainer.quantiles(np.eye(5, dtype=np.float32), LEVELS)
