@@ -184,6 +184,10 @@ class Learner:
             (self._online.part(b, b, GRAD_VACCINE), "vaccine_"),
         )
 
+    def _of_batch(self, name: str, width: int = 1) -> Ref:
+        """The batch's rows of a drawn buffer [draws, width], without the vaccine batch's."""
+        return Ref(name, 0, self.shapes.batch * width) if self._vaccine else Ref(name)
+
     def _of(self, emit: Emit, whole: Emit) -> Emit:
         """The rows of another pass that stand beside those of `emit`."""
         return whole.part(emit.first, emit.rows) if emit.total else whole
@@ -272,19 +276,14 @@ class Learner:
     # ---------------------------------------------------------------- auxiliaries
 
     def _auxiliaries(self) -> tuple[Op, ...]:
-        network, b = self.network, self.shapes.batch
-        states = Ref(BATCH.states, 0, b * self.shapes.padded) if self._vaccine else None
-        states = states or Ref(BATCH.states)
+        network, states = self.network, self._of_batch(BATCH.states, self.shapes.padded)
         passes: list[tuple[Op, ...]] = []
         if network.value_networks:
             aux, own, nets = self._aux, self._value, network.value_networks
             q = network.values(aux, network.forward(aux, states, Pass.TARGET), Pass.TARGET)
             values = nets.forward(own, states)  # by what Adam changes; they have no target
             passes += [aux.take(), own.take()]
-            action, weight = (
-                Ref(name, 0, b) if self._vaccine else Ref(name)
-                for name in (BATCH.actions, BATCH.weights)
-            )
+            action, weight = map(self._of_batch, (BATCH.actions, BATCH.weights))
             loss = nets.loss(
                 own, q, action, weight, actions=network.actions, dueling=network.dueling
             )
@@ -310,10 +309,8 @@ class Learner:
             network.backward(emit, x, outputs, grads.plain, grads.distribution)
             passes.append(emit.take())
         if network.value_networks:
-            states = Ref(BATCH.states, 0, b * self.shapes.padded)
-            network.value_networks.backward(
-                self._value, states if self._vaccine else Ref(BATCH.states)
-            )
+            states = self._of_batch(BATCH.states, self.shapes.padded)
+            network.value_networks.backward(self._value, states)
             passes.append(self._value.take())
         if network.denoise:
             noised = self._noised
