@@ -218,6 +218,21 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def _only_own_garbage() -> Iterator[None]:
+    """Leave what is there now out of the collections between samples: a large process has much.
+
+    Objects that somebody else had frozen are thawed with it afterwards, which costs them a visit
+    by later collections.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def _seconds(candidate: Candidate, steps: int, clock: Clock) -> float:
     candidate.wait()
     with no_collection():
@@ -264,15 +279,15 @@ def interleave(
         raise BenchError(f"{twice[0]!r} is to be timed twice; name it once")
     if rounds < 1:
         raise BenchError(f"rounds = {rounds} measures nothing; use at least 1")
-    steps = []
-    for candidate in candidates:
+    for candidate in candidates:  # captures, which thaws what is frozen
         candidate.run(-(-WARM_UP_STEPS // candidate.quantum) * candidate.quantum)
-        steps.append(steps_per_sample(candidate, min_sample_s, clock))
     samples: list[list[float]] = [[] for _ in candidates]
-    for number in range(rounds):
-        order = range(len(candidates))
-        for i in order if number % 2 == 0 else reversed(order):
-            samples[i].append(_seconds(candidates[i], steps[i], clock) / steps[i] * 1e6)
+    with _only_own_garbage():
+        steps = [steps_per_sample(candidate, min_sample_s, clock) for candidate in candidates]
+        for number in range(rounds):
+            order = range(len(candidates))
+            for i in order if number % 2 == 0 else reversed(order):
+                samples[i].append(_seconds(candidates[i], steps[i], clock) / steps[i] * 1e6)
     return tuple(
         Entry(c.label, tuple(times), k, dict(c.calls()), c.nodes())
         for c, times, k in zip(candidates, samples, steps, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Mapping
 
@@ -237,3 +238,16 @@ def test_a_profile_needs_the_events():
 def test_a_profile_needs_a_round():
     with pytest.raises(BenchError, match="rounds = 0"):
         profile_phases(ToyRun(ALL, HostDevice()), "learn", rounds=0)
+
+
+def test_what_was_there_before_is_no_garbage_of_a_bench(monkeypatch):
+    """Collections between samples do not go through it; afterwards it is as it was."""
+    seen = []
+    monkeypatch.setattr(gc, "collect", lambda *_: seen.append(gc.get_freeze_count()))
+    before = gc.get_freeze_count()
+    clock = Clock()
+    interleave([Steady("a", clock, 1.0)], rounds=2, min_sample_s=0.0, clock=clock)
+    first, *between = seen
+    assert first == before
+    assert all(count > before for count in between)
+    assert gc.get_freeze_count() <= before
