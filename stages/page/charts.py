@@ -164,6 +164,7 @@ class Chart:
                 error_kw={"ecolor": _STAND_IN["ink"], "elinewidth": 1.0, "capsize": 2.0},
             )
             self._rows(labels)
+            self.axes.locator_params(axis="x", nbins=6)
             self.axes.xaxis.set_major_formatter(_grouped)
             top = float(ends.max())
             for row, (end, note) in enumerate(zip(ends[:, 1], notes, strict=True)):
@@ -232,9 +233,15 @@ class Chart:
 
     def _legend(self, series: int) -> Chart:
         if series > 1:
+            longest = max(len(str(label)) for label in self.axes.get_legend_handles_labels()[1])
+            # Points of an entry: a letter is up to 6 wide at this size, the line and the gaps 40.
+            fits = int(WIDTH * 72 / (6 * longest + 40))
             with self._mpl.rc_context(self._rc):
                 self.figure.legend(
-                    loc="outside lower center", ncols=min(series, 4), fontsize=8.0, handlelength=1.8
+                    loc="outside lower center",
+                    ncols=max(1, min(series, 4, fits)),
+                    fontsize=8.0,
+                    handlelength=1.8,
                 )
         return self
 

@@ -1,5 +1,6 @@
 """``onegraph report``: the page of a real run, read back as a browser would."""
 
+import itertools
 import json
 import re
 import shutil
@@ -127,6 +128,23 @@ def test_a_chart_keeps_hostile_labels_as_text():
     reader.feed(svg)
     assert not {"script", "img"} & set(met)
     assert "&lt;script&gt;" in svg
+
+
+@pytest.mark.parametrize("length", [3, 12, 20, 28])
+def test_a_legend_fits_the_chart_however_long_its_names(length):
+    x = np.arange(2)
+    names = [f"{i}{'w' * (length - 1)}" for i in range(8)]
+    chart = Chart("c", "t", "x", "y").lines([Series(name, x, x * 1.0) for name in names])
+    chart.figure.draw_without_rendering()
+    (legend,) = chart.figure.legends
+    assert legend.get_window_extent().width <= chart.figure.bbox.width
+
+
+def test_numbers_on_an_axis_do_not_run_into_one_another():
+    chart = Chart("c", "t", "x", "y", rows=1).bars(["a"], [70_000.0], [(6e4, 8e4)], ["1.00"])
+    chart.figure.draw_without_rendering()
+    ticks = [t.get_window_extent() for t in chart.axes.get_xticklabels() if t.get_text()]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(ticks))
 
 
 # ---------------------------------------------------------------- its numbers
