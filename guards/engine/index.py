@@ -31,6 +31,28 @@ CAPTURES = re.compile(
     r"|ScopedCapture|get_kernel|get_function|jax\.jit|\bpmap\(|RawKernel|\blaunch\("
 )
 
+#: What a match of `CAPTURES` holds. A text without any is told sooner by these.
+_CAPTURE_WORDS = (
+    "graph(",
+    "begin_capture",
+    "capture_begin",
+    "BeginCapture",
+    "begin_building",
+    "CUDAGraph",
+    "ScopedCapture",
+    "get_kernel",
+    "get_function",
+    "jax.jit",
+    "pmap(",
+    "RawKernel",
+    "launch(",
+)
+
+
+def may_capture(text: str) -> bool:
+    """Whether `CAPTURES` matches somewhere in `text`."""
+    return any(word in text for word in _CAPTURE_WORDS) and CAPTURES.search(text) is not None
+
 
 class Declared(TypedDict):
     """What a file declares; ordinals count functions and classes in the order of the source.
@@ -69,7 +91,7 @@ def declare(tree: ast.Module, text: str) -> Declared:
         imports=[],
         assigned=[],
         allows=find_allows(text),
-        captures=CAPTURES.search(text) is not None,
+        captures=may_capture(text),
         error="",
     )
     functions, classes = declared["functions"], declared["classes"]

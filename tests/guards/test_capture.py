@@ -3,6 +3,8 @@
 import pytest
 from guard_runs import found, run
 
+from onegraph.guards.engine.index import CAPTURES, may_capture
+
 INSIDE = {
     "cuda.core builder": """
         from cuda.core import Device, launch
@@ -142,3 +144,16 @@ def test_the_projects_own_capture_counts(tmp_path):
         "a.Device.capture" = "capture_begin"
         """
     assert found(run(tmp_path, {"a.py": source}, config)) == [("GRD601", "a.py", 11)]
+
+
+@pytest.mark.parametrize("alternative", CAPTURES.pattern.split("|"))
+def test_the_words_that_tell_a_capture_miss_none(alternative):
+    """Each alternative of the pattern, as it would stand in a source."""
+    text = alternative.replace("\\b", "").replace("\\", "")
+    assert may_capture(f"x = {text}\n")
+    assert CAPTURES.search(f"x = {text}\n")
+
+
+@pytest.mark.parametrize("text", ["", "paragraph(", "relaunch(", "x = 1", "CUDA graph"])
+def test_what_holds_a_word_of_a_capture_need_not_be_one(text):
+    assert may_capture(text) is (CAPTURES.search(text) is not None) is False
