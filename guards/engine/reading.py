@@ -96,7 +96,7 @@ def _below(
         return
     for entry in entries:
         path = folder / entry.name
-        if entry.name in SKIPPED or matches(relative(path, root), exclude):
+        if entry.name in SKIPPED or (exclude and matches(relative(path, root), exclude)):
             continue
         try:
             if entry.is_dir():

@@ -38,6 +38,7 @@ def read_tree(
     folders = {(config.root / d).resolve(): name for name, d in config.package_dir.items()}
     roots = [(config.root / folder).resolve() for folder in config.src]
     packages: dict[Path, str] = {}
+    resolved: dict[Path, Path] = {}
     for path, problem in python_files(paths, config.root, config.exclude):
         shown = relative(path, config.root)
         tree.paths[shown] = path
@@ -58,7 +59,7 @@ def read_tree(
         except ReadError as error:  # pragma: no cover - the index has decoded it already
             tree.problems.append((shown, str(error)))
             continue
-        name, is_package = module_name(path, roots, folders, packages)
+        name, is_package = module_name(path, roots, folders, packages, resolved)
         if name in tree.project.modules:
             name = f"{name}@{shown}"
         module = Module(tree.project, name, path, shown, is_package, declared, text.text)
@@ -69,10 +70,20 @@ def read_tree(
 
 
 def module_name(
-    path: Path, roots: Sequence[Path], folders: dict[Path, str], packages: dict[Path, str]
+    path: Path,
+    roots: Sequence[Path],
+    folders: dict[Path, str],
+    packages: dict[Path, str],
+    resolved: dict[Path, Path],
 ) -> tuple[str, bool]:
     """The import name of a file, and whether it is a package's ``__init__``."""
-    path = path.resolve()
+    # A link is named after what it leads to; the others share their folder's way.
+    if path.is_symlink():
+        path = path.resolve()
+    else:
+        if (folder := resolved.get(path.parent)) is None:
+            folder = resolved[path.parent] = path.parent.resolve()
+        path = folder / path.name
     is_package = path.stem == "__init__"
     folder = path.parent
     if folder not in packages:
