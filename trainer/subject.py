@@ -38,7 +38,10 @@ class TrainerRun:
     @hot_path
     def step(self, *, timed: bool = False) -> Mapping[str, StepCounts]:
         learned = self.trainer.learn(timed=timed)
-        return {"learn": learned, "collect": self.trainer.collect(timed=timed)}
+        counts = {"learn": learned, "collect": self.trainer.collect(timed=timed)}
+        if (handover := self.trainer.handover) is not None:
+            counts["env_actions"] = handover
+        return counts
 
     def choices(self) -> NDArray[Any]:
         return self.trainer.indices()
