@@ -92,6 +92,7 @@ class GymnasiumLanes:
         self._count = _Episodes.of(lanes)
         self._finished: list[tuple[int, float, int]] = []
         self._steps = 0
+        self._worker_lost = False
         #: Why the lanes could not be saved; empty if they could, or nobody tried.
         self.unsaved = ""
 
@@ -193,6 +194,7 @@ class GymnasiumLanes:
 
     def _lost(self, error: Exception) -> GymnasiumError:
         """A worker of an asynchronous vector environment is gone: which lane's."""
+        self._worker_lost = True
         processes = getattr(self.envs.unwrapped, "processes", ())
         dead = [
             f"lane {lane} (exit code {process.exitcode})"
@@ -266,4 +268,7 @@ class GymnasiumLanes:
 
     def close(self) -> None:
         """Close the environments."""
-        self.envs.close()
+        if self._worker_lost:  # the others can't be asked in order any more
+            self.envs.close(terminate=True)
+        else:
+            self.envs.close()
