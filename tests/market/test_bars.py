@@ -14,6 +14,7 @@ from onegraph.trainer.market import (
     adjust_by_table,
     load_sample,
 )
+from onegraph.trainer.market.bars import find_gaps
 
 DAY = 86_400_000_000_000
 HOUR = DAY // 24
@@ -99,6 +100,68 @@ def test_a_missing_day_is_a_gap_where_weekends_are_traded():
     days = at(0, 1, 2, 3, 5, 6)
     price = np.full(6, 10.0)
     assert Bars("X", days, price, price, price, price, price).gaps == 1
+
+
+def days_on(weekdays, weeks, without=()):
+    """Dates of the weeks from Monday 1970-01-05 on."""
+    first = 4
+    dates = [first + 7 * week + day for week in range(weeks) for day in weekdays]
+    return np.array([d for d in dates if d - first not in without], dtype=np.int64) * DAY
+
+
+def flat(time, **options):
+    price = np.full(len(time), 10.0)
+    return Bars("X", time, price, price, price, price, price, **options)
+
+
+@pytest.mark.parametrize(
+    ("weekdays", "without", "gaps"),
+    [
+        pytest.param(range(5), (), 0, id="Monday to Friday"),
+        pytest.param(range(5), (14,), 0, id="a Monday off"),
+        pytest.param(range(5), (14, 15), 1, id="and a Tuesday"),
+        # Futures that open on Sunday evening have a bar of that date.
+        pytest.param((0, 1, 2, 3, 4, 6), (), 0, id="Sunday to Friday"),
+        pytest.param((0, 1, 2, 3, 4, 6), (20,), 0, id="a Sunday off"),
+        pytest.param((0, 1, 2, 3, 4, 6), (18, 20), 1, id="a Friday too"),
+        pytest.param((0, 1, 2, 3, 6), (), 0, id="Sunday to Thursday"),
+        pytest.param((0, 1, 2, 3, 6), (20,), 0, id="and a Sunday off"),
+        pytest.param(range(7), (), 0, id="every day"),
+        pytest.param(range(7), (20,), 1, id="every day but one"),
+    ],
+)
+def test_gaps_by_the_weekdays_that_are_traded(weekdays, without, gaps):
+    assert flat(days_on(weekdays, 12, without)).gaps == gaps
+
+
+def test_one_saturday_makes_no_weekend_a_gap():
+    time = np.sort(np.append(days_on(range(5), 12), (4 + 5) * DAY))
+    assert flat(time).gaps == 0
+
+
+@pytest.mark.parametrize(("days", "gaps"), [(4, 4), (5, 0), (40, 0)])
+def test_a_break_at_the_same_hour_on_many_dates_is_the_sessions(days, gaps):
+    hours = [24 * day + hour for day in range(days) for hour in (*range(9, 17), *range(18, 22))]
+    assert flat(np.array(hours) * HOUR, intraday=True).gaps == gaps
+
+
+def test_a_gap_elsewhere_stays_one_beside_a_break():
+    hours = [24 * day + hour for day in range(20) for hour in (*range(9, 17), *range(18, 22))]
+    hours.remove(24 * 7 + 11)
+    bars = flat(np.array(hours) * HOUR, intraday=True)
+    assert bars.gaps == 1
+    assert bars.time[find_gaps(bars.time, intraday=True)].tolist() == [(24 * 7 + 10) * HOUR]
+
+
+def test_remarks_stand_first_in_the_notes():
+    bars = make(remarks=("read with care",), open=[10, 15, 12])
+    assert bars.notes[0] == "read with care"
+    assert len(bars.notes) == 2
+
+
+def test_bars_that_lie_centuries_apart():
+    with pytest.raises(MarketDataError, match=r"bar 2: the time 2200-01-01 .* 290 years"):
+        make(time=np.array(["1700-01-01", "1701-01-01", "2200-01-01"], "M8[ns]").astype(np.int64))
 
 
 def test_a_missing_hour_is_a_gap():
