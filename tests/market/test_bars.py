@@ -13,8 +13,9 @@ from onegraph.trainer.market import (
     MarketDataError,
     adjust_by_table,
     load_sample,
+    read_adjustments,
 )
-from onegraph.trainer.market.bars import find_gaps
+from onegraph.trainer.market.bars import Source, find_gaps
 
 DAY = 86_400_000_000_000
 HOUR = DAY // 24
@@ -154,7 +155,7 @@ def test_a_gap_elsewhere_stays_one_beside_a_break():
 
 
 def test_remarks_stand_first_in_the_notes():
-    bars = make(remarks=("read with care",), open=[10, 15, 12])
+    bars = make(source=Source("x.csv", "CSV", remarks=("read with care",)), open=[10, 15, 12])
     assert bars.notes[0] == "read with care"
     assert len(bars.notes) == 2
 
@@ -276,3 +277,94 @@ def test_the_sample_is_what_its_provenance_says():
     assert packed[4:8] == bytes(4)  # no time in the gzip header
     digest = hashlib.sha256(gzip.decompress(packed)).hexdigest()
     assert digest in (data / "SOURCE.md").read_text(encoding="utf-8")
+
+
+SPLITS = {
+    "AAPL": [("2000-06-21", 0.5), ("2005-02-28", 0.5)],
+    "MSFT": [("2003-02-18", 0.5)],
+}
+
+#: A jump of AAPL that is no split.
+REAL_FALL = "2000-09-29"
+
+
+@pytest.mark.parametrize(
+    ("symbol", "dividends", "ends"),
+    [("AAPL", 3, ("2012-08-09", "2013-02-07")), ("MSFT", 37, ("2003-02-19", "2013-02-19"))],
+)
+def test_the_table_agrees_with_the_adjusted_close_up_to_dividends(symbol, dividends, ends):
+    raw, adjusted = load_sample(symbol, adjust=False), load_sample(symbol)
+    flagged = {note[:10] for note in raw.notes} - {REAL_FALL}
+    assert flagged == {day for day, _ in SPLITS[symbol]}
+    bars = adjust_by_table(raw, SPLITS[symbol])
+    assert not {note[:10] for note in bars.notes} - {REAL_FALL}
+    # A dividend moves the adjusted close alone, and up; on every other day both move alike.
+    apart = np.diff(np.log(adjusted.close / bars.close))
+    paid = np.flatnonzero(np.abs(apart) > 1e-12)
+    days = raw.time[paid + 1].astype("datetime64[ns]").astype("datetime64[D]").astype(str)
+    assert (len(paid), days[0], days[-1]) == (dividends, *ends)
+    assert (apart[paid] > 0.002).all()
+    assert (apart[paid] < 0.11).all()
+    # Volume is in shares of after the splits.
+    for day, _ in SPLITS[symbol]:
+        i = int(np.searchsorted(raw.time, np.datetime64(day, "ns").astype(np.int64))) - 1
+        assert bars.volume[i] == raw.volume[i] * raw_shares(symbol, day)
+
+
+def raw_shares(symbol, day):
+    """Shares of today for one before `day`."""
+    return 2 ** sum(split >= day for split, _ in SPLITS[symbol])
+
+
+def test_a_table_from_a_file(tmp_path):
+    path = tmp_path / "splits.csv"
+    path.write_text("\ufeffDate,Ratio\n\n2005-02-28, 0.5\n2000-06-21,0.5\n")
+    table = read_adjustments(path)
+    assert table.rows == (("2005-02-28", 0.5), ("2000-06-21", 0.5))
+    assert table.where == (f"{path}, line 3", f"{path}, line 4")
+    raw = load_sample(adjust=False)
+    one, two = adjust_by_table(raw, table), adjust_by_table(raw, SPLITS["AAPL"])
+    assert one.close.tobytes() == two.close.tobytes()
+    path.write_text("2000-06-21,0.5")
+    assert read_adjustments(path).rows == (("2000-06-21", 0.5),)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", ["no adjustments", "date,ratio"]),
+        ("date,ratio\n", ["no adjustments"]),
+        ("date,ratio\n2005-02-28\n", ["line 2", "'2005-02-28' is not a date and a ratio"]),
+        ("date;ratio\n2005-02-28;0.5\n", ["line 1", "'date;ratio'"]),
+        ("date,ratio\n2005-02-28,half\n", ["line 2", "the ratio is 'half', not a number"]),
+        ("date,ratio\n2005-02-28,0\n", ["line 2", "ratio is 0.0", "above 0"]),
+        ("date,ratio\n2005-02-28,nan\n", ["line 2", "ratio is nan"]),
+        ("date,ratio\n28.02.2005,0.5\n", ["line 2", "'28.02.2005' is not a date", "2005-02-28"]),
+        ("date,ratio\n1999-02-28,0.5\n", ["line 2", "not within the bars, 2000-03-01 to"]),
+        ("date,ratio\n2300-02-28,0.5\n", ["line 2", "'2300-02-28' is not within"]),
+        ("2005-02-28,0.5\n2005-02-28,2\n", ["line 2", "repeats that of", "line 1"]),
+        ('2005-02-28,"0.5\n', ["not CSV"]),
+        (b"\xff\xfe", ["0xff", "UTF-8"]),
+    ],
+)
+def test_tables_from_files_that_are_refused(tmp_path, text, says):
+    path = tmp_path / "splits.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(MarketDataError) as caught:
+        adjust_by_table(load_sample(adjust=False), read_adjustments(path))
+    assert str(caught.value).startswith(str(path))
+    for part in says:
+        assert part in str(caught.value)
+
+
+def test_a_table_that_is_no_file(tmp_path):
+    with pytest.raises(MarketDataError, match=r"absent\.csv: the adjustments cannot be opened"):
+        read_adjustments(tmp_path / "absent.csv")
+
+
+def test_a_roll_at_a_time_of_day():
+    time = np.arange(4, dtype=np.int64) * HOUR
+    price = np.array([10.0, 10.0, 20.0, 20.0])
+    bars = Bars("X", time, price, price, price, price, price, intraday=True)
+    for stamp in ("1970-01-01T02:00", "1970-01-01T03:00+01:00"):
+        assert adjust_by_table(bars, [(stamp, 2.0)]).close.tolist() == [20.0] * 4

@@ -6,7 +6,6 @@ import pytest
 from dbn_file import UNDEFINED, header, ns, packed, record
 
 from onegraph.trainer.market import MarketDataError, adjust_by_table, read_bars
-from onegraph.trainer.market.read import read_file
 from onegraph.trainer.market.zstdframe import ends_whole
 
 dbn = pytest.importorskip("databento_dbn")
@@ -37,10 +36,14 @@ def write(folder, data, name="x.dbn"):
 
 
 def test_minutes_of_a_continuous_symbol(tmp_path):
-    file = read_file(write(tmp_path, header(dbn, MINUTE, YEAR) + minutes(*GOOD)))
-    bars = file.bars
-    assert (file.layout, file.symbols) == ("Databento DBN, ohlcv-1m", ("ES.c.0",))
-    assert (bars.symbol, bars.intraday, file.dates, bars.adjusted) == ("ES.c.0", True, False, False)
+    bars = read_bars(write(tmp_path, header(dbn, MINUTE, YEAR) + minutes(*GOOD)))
+    assert (bars.source.layout, bars.source.symbols) == ("Databento DBN, ohlcv-1m", ("ES.c.0",))
+    assert (bars.symbol, bars.intraday, bars.source.dates, bars.adjusted) == (
+        "ES.c.0",
+        True,
+        False,
+        False,
+    )
     # Stamped with their ends: a minute after ts_event.
     ends = ["2024-01-02T14:31", "2024-01-02T14:32", "2024-01-02T14:34"]
     assert bars.time.tolist() == [ns(end) for end in ends]
@@ -67,11 +70,11 @@ def test_a_bar_ends_its_length_after_it_starts_even_alone(tmp_path, schema, seco
 def test_days_are_dates(tmp_path):
     days = [(day, *GOOD[0][1:]) for day in ("2024-01-05", "2024-01-08")]
     data = header(dbn, "ohlcv-1d", YEAR) + minutes(*days, schema="ohlcv-1d")
-    file = read_file(write(tmp_path, data))
-    assert file.dates
-    assert not file.bars.intraday
-    assert file.bars.time.tolist() == [ns("2024-01-05"), ns("2024-01-08")]
-    assert file.bars.gaps == 0
+    bars = read_bars(write(tmp_path, data))
+    assert bars.source.dates
+    assert not bars.intraday
+    assert bars.time.tolist() == [ns("2024-01-05"), ns("2024-01-08")]
+    assert bars.gaps == 0
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -80,10 +83,10 @@ def test_versions_and_compression_read_alike(tmp_path, version, pack):
     plain = read_bars(write(tmp_path, header(dbn, MINUTE, YEAR) + minutes(*GOOD)))
     data = header(dbn, MINUTE, YEAR, version=version) + minutes(*GOOD)
     name = "x.dbn.zst" if pack else "x.dbn"
-    file = read_file(write(tmp_path, packed(dbn, data) if pack else data, name))
-    assert file.layout.endswith(", zstd") is pack
+    bars = read_bars(write(tmp_path, packed(dbn, data) if pack else data, name))
+    assert bars.source.layout.endswith(", zstd") is pack
     for column in ("time", "open", "high", "low", "close", "volume"):
-        assert getattr(file.bars, column).tobytes() == getattr(plain, column).tobytes()
+        assert getattr(bars, column).tobytes() == getattr(plain, column).tobytes()
 
 
 TWO = [("ESH4", "2024-01-01", "2024-02-01", 17), ("NQH4", "2024-01-01", "2024-02-01", 18)]
@@ -98,7 +101,7 @@ MIXED = (
 def test_symbols_are_told_apart(tmp_path, by_number):
     data = header(dbn, MINUTE, TWO, by_number=by_number) + minutes(*MIXED)
     path = write(tmp_path, data)
-    assert read_file(path, "NQH4").symbols == ("ESH4", "NQH4")
+    assert read_bars(path, "NQH4").source.symbols == ("ESH4", "NQH4")
     assert read_bars(path, "ESH4").close.tolist() == [4745, 4746]
     assert read_bars(path, "NQH4").close.tolist() == [16705]
     for symbol in (None, "ES"):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from onegraph.trainer.market import MarketDataError, read_bars
-from onegraph.trainer.market.read import read_file
 
 #: An index column without a name, as a data frame writes it; an instrument's name in each row.
 INDEXED = """,Date,Open,High,Low,Close,Volume,Name
@@ -57,10 +56,13 @@ def times(bars):
 
 
 def test_an_index_column_first(tmp_path):
-    file = read_file(write(tmp_path, INDEXED, "AAL_data.csv"))
-    assert file.layout == "CSV separated by ,"
-    assert (file.dates, file.adjusted_close, file.newest_first) == (True, False, False)
-    bars = file.bars
+    bars = read_bars(write(tmp_path, INDEXED, "AAL_data.csv"))
+    assert bars.source.layout == "CSV separated by ,"
+    assert (bars.source.dates, bars.source.adjusted_close, bars.source.newest_first) == (
+        True,
+        False,
+        False,
+    )
     assert bars.symbol == "AAL_data"  # Name is no column that tells symbols apart
     assert times(bars) == ["2013-02-08T00:00", "2013-02-11T00:00", "2013-02-12T00:00"]
     assert bars.open.tolist() == [15.07, 14.89, 14.45]
@@ -69,17 +71,17 @@ def test_an_index_column_first(tmp_path):
 
 
 def test_an_adjusted_close(tmp_path):
-    file = read_file(path := write(tmp_path, ADJ_CLOSE))
-    assert file.adjusted_close
-    assert file.bars.adjusted
-    assert file.bars.notes == ()
+    bars = read_bars(path := write(tmp_path, ADJ_CLOSE))
+    assert bars.source.adjusted_close
+    assert bars.adjusted
+    assert bars.notes == ()
     # 646.20 x 83.20 / 647.35
-    assert file.bars.open[0] == pytest.approx(83.0522, abs=1e-4)
-    assert file.bars.close.tolist() == pytest.approx([83.20, 82.97, 84.30], rel=1e-12)
-    raw = read_file(path, adjust=False)
-    assert raw.adjusted_close
-    assert not raw.bars.adjusted
-    assert raw.bars.notes == (
+    assert bars.open[0] == pytest.approx(83.0522, abs=1e-4)
+    assert bars.close.tolist() == pytest.approx([83.20, 82.97, 84.30], rel=1e-12)
+    raw = read_bars(path, adjust=False)
+    assert raw.source.adjusted_close
+    assert not raw.adjusted
+    assert raw.notes == (
         "2014-06-09: opens at 0.144 times the close before it: a split, a roll or a real move",
     )
 
@@ -101,13 +103,13 @@ def test_dotted_dates_with_milliseconds(tmp_path):
 
 
 def test_american_dates_newest_first(tmp_path):
-    file = read_file(write(tmp_path, AMERICAN))
-    assert file.newest_first
+    bars = read_bars(write(tmp_path, AMERICAN))
+    assert bars.source.newest_first
     days = ["2023-09-29", "2023-10-02", "2023-10-12", "2023-10-13"]
-    assert [t[:10] for t in times(file.bars)] == days
-    assert file.bars.close.tolist() == [427.48, 427.31, 432.46, 427.50]
-    assert file.bars.notes == ()
-    assert file.bars.gaps == 1  # from the 2nd to the 12th
+    assert [t[:10] for t in times(bars)] == days
+    assert bars.close.tolist() == [427.48, 427.31, 432.46, 427.50]
+    assert bars.notes == ()
+    assert bars.gaps == 1  # from the 2nd to the 12th
 
 
 def test_day_first_dates_are_declared(tmp_path):
@@ -145,19 +147,19 @@ def test_dates_that_tell_are_not(tmp_path, dates):
 
 
 def test_semicolons(tmp_path):
-    file = read_file(write(tmp_path, SEMICOLONS), timezone="America/New_York", bar_stamp="start")
-    assert file.layout == "CSV separated by ;"
-    assert times(file.bars) == ["2021-03-01T15:00", "2021-03-01T16:00", "2021-03-01T17:00"]
-    assert file.bars.high.tolist() == [13941.0, 13990.5, 14021.0]
+    bars = read_bars(write(tmp_path, SEMICOLONS), timezone="America/New_York", bar_stamp="start")
+    assert bars.source.layout == "CSV separated by ;"
+    assert times(bars) == ["2021-03-01T15:00", "2021-03-01T16:00", "2021-03-01T17:00"]
+    assert bars.high.tolist() == [13941.0, 13990.5, 14021.0]
 
 
 @pytest.mark.parametrize("text", [INDEXED, ADJ_CLOSE, DOTTED, AMERICAN, SEMICOLONS])
 def test_each_of_them_gzipped(tmp_path, text):
-    plain = read_file(write(tmp_path, text, "x.csv"))
-    packed = read_file(write(tmp_path, gzip.compress(text.encode()), "x.csv.gz"))
-    assert packed.layout == plain.layout + ", gzipped"
+    plain = read_bars(write(tmp_path, text, "x.csv"))
+    packed = read_bars(write(tmp_path, gzip.compress(text.encode()), "x.csv.gz"))
+    assert packed.source.layout == plain.source.layout + ", gzipped"
     for column in ("time", "open", "high", "low", "close", "volume"):
-        assert getattr(packed.bars, column).tobytes() == getattr(plain.bars, column).tobytes()
+        assert getattr(packed, column).tobytes() == getattr(plain, column).tobytes()
 
 
 def test_parquet_with_an_index_and_an_adjusted_close(tmp_path):
@@ -177,12 +179,12 @@ def test_parquet_with_an_index_and_an_adjusted_close(tmp_path):
         }
     )
     parquet.write_table(table, tmp_path / "x.parquet")
-    file = read_file(tmp_path / "x.parquet")
-    assert file.layout == "Parquet"
-    assert file.adjusted_close
+    bars = read_bars(tmp_path / "x.parquet")
+    assert bars.source.layout == "Parquet"
+    assert bars.source.adjusted_close
     same = read_bars(write(tmp_path, ADJ_CLOSE))
     for column in ("time", "open", "high", "low", "close", "volume"):
-        assert getattr(file.bars, column).tobytes() == getattr(same, column).tobytes()
+        assert getattr(bars, column).tobytes() == getattr(same, column).tobytes()
 
 
 def test_parquet_text_dates_take_the_order_too(tmp_path):

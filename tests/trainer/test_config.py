@@ -192,6 +192,49 @@ def test_a_bad_value_is_refused_by_name(write, toml, message):
             {"env.market.positions": [0, 0.5], "env.market.sizing": "contracts"},
             "override env.market.positions = [0.0, 0.5]: has part of a contract",
         ),
+        (
+            {"env.market.adjustments": [["2005-02-28"]]},
+            'override env.market.adjustments = [["2005-02-28"]]: has a row that is no date and',
+        ),
+        (
+            {"env.market.adjustments": [["28.2.2005", 0.5]]},
+            'override env.market.adjustments = [["28.2.2005", 0.5]]: has a date that is none',
+        ),
+        (
+            {"env.market.adjustments": [[dt.date(2005, 2, 28), 10**400]]},
+            "override env.market.adjustments = [[2005-02-28, 1",
+        ),
+        (
+            {"env.market.adjustments": [[dt.date(2005, 2, 28), True]]},
+            "override env.market.adjustments = [[2005-02-28, true]]: has a ratio that is no number",
+        ),
+        (
+            {"env.market.adjustments": [[dt.datetime(2005, 2, 28, tzinfo=dt.UTC), 2]]},
+            "override env.market.adjustments = [[2005-02-28T00:00:00+00:00, 2]]: use a date",
+        ),
+        (
+            {"env.market.adjustments": [["2005-02-28", 2], [dt.date(2005, 2, 28), 3]]},
+            'override env.market.adjustments = [["2005-02-28", 2], [2005-02-28, 3]]: has a date '
+            "twice",
+        ),
+        ({"env.market.adjustments": 0.5}, "override env.market.adjustments = 0.5: use a file's"),
+        (
+            {"env.market.features.returns": [1, 5, 1]},
+            "override env.market.features.returns = [1, 5, 1]: has a number of bars twice",
+        ),
+        (
+            {"env.market.features.volatility": [1]},
+            "override env.market.features.volatility[0] = 1: use 2 or more",
+        ),
+        (
+            {
+                "env.market.features.returns": [],
+                "env.market.features.volatility": [],
+                "env.market.features.volume_mean": 0,
+                "env.market.features.bar_shape": False,
+            },
+            "override env.market.features.returns = []: is empty, as is every other feature",
+        ),
         ({"env.market.commission": 5.0}, "override env.market.commission = 5.0: is not a fraction"),
         ({"env.market.multiplier": 50.0}, "override env.market.multiplier = 50.0: has no meaning"),
         ({"env.market.data": "sample:"}, 'override env.market.data = "sample:": names no symbol'),
@@ -261,6 +304,9 @@ def test_values_that_do_not_fit_one_another_are_refused(write, overrides, messag
             "env.market.train_end": dt.date(2010, 1, 1),
             "env.market.validation_end": dt.date(2011, 1, 1),
         },
+        {"env.market.adjustments": "splits.csv"},
+        {"env.market.adjustments": [[dt.date(2005, 2, 28), 0.5], ["2000-06-21", 1]]},
+        {"env.market.features.returns": [], "env.market.features.volume_mean": 0},
         {"env.market.data": "sample:IBM", "env.market.symbol": "IBM"},
         {"learn.max_grad_norm": 0.0},
         {"network.noisy": True, "network.spectral_cap": 1.0},
@@ -329,8 +375,11 @@ def test_dates_survive_both_dumps(write):
         {
             "env.market.train_end": dt.date(2010, 1, 1),
             "env.market.validation_end": dt.date(2011, 1, 1),
+            "env.market.adjustments": [[dt.date(2005, 2, 28), 0.5], ["2000-06-21", 2]],
         },
     )
+    rows = ((dt.date(2005, 2, 28), 0.5), (dt.date(2000, 6, 21), 2.0))
+    assert config.env.market.adjustments == rows
     assert load_config(write(config_to_toml(config))) == config
     assert config_from_json(config_to_json(config), "checkpoint") == config
 
@@ -378,6 +427,7 @@ def test_the_reference_names_type_default_and_meaning_of_every_field():
     assert rows["network.hidden"][1:3] == ("list of int", "[256, 256]")
     assert rows["env.market.positions"][1:3] == ("list of float", "[-1.0, 0.0, 1.0]")
     assert rows["env.market.train_end"][1:3] == ("date", "")
+    assert rows["env.market.adjustments"][1:3] == ("str or list of [date, float]", '""')
     assert rows["learn.tau.kind"].default == '"cosine"'
 
 

@@ -7,7 +7,8 @@ one step of one lane; k counts learn steps from 0.
 import datetime as dt
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Width = Annotated[int, Field(ge=1, le=65_536, strict=True)]
@@ -15,6 +16,12 @@ Position = Annotated[float, Field(ge=-1e6, le=1e6, strict=True)]
 # TOML has lists and no tuples: the outer type converts, its items do not.
 Widths = Annotated[tuple[Width, ...], Field(strict=False)]
 Positions = Annotated[tuple[Position, ...], Field(strict=False)]
+Horizons = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=100_000, strict=True)], ...], Field(strict=False)
+]
+Spans = Annotated[
+    tuple[Annotated[int, Field(ge=2, le=100_000, strict=True)], ...], Field(strict=False)
+]
 
 
 class MismatchError(ValueError):
@@ -94,20 +101,99 @@ class EpsilonSchedule(Schedule):
     end: Fraction = Field(0.05, description="epsilon from env step `steps` on")
 
 
+def _adjustments(value: object) -> str | tuple[tuple[dt.date, float], ...]:
+    """The name of a file as it is; a list of [date, ratio] with its dates as dates."""
+    if isinstance(value, str):
+        return value
+    kind = "adjustments"
+    if not isinstance(value, list | tuple):
+        raise PydanticCustomError(kind, "use a file's name, or a list such as [[2005-02-28, 0.5]]")
+    rows = []
+    for row in value:
+        match row:
+            case [dt.datetime(), _]:
+                raise PydanticCustomError(kind, "use a date without a time of day, or a file")
+            case [dt.date() as day, int() | float() as ratio]:
+                pass
+            case [str() as text, int() | float() as ratio]:
+                try:
+                    day = dt.date.fromisoformat(text)
+                except ValueError:
+                    problem = "has a date that is none; write dates as in 2005-02-28"
+                    raise PydanticCustomError(kind, problem) from None
+            case _:
+                problem = "has a row that is no date and ratio, such as [2005-02-28, 0.5]"
+                raise PydanticCustomError(kind, problem)
+        if isinstance(ratio, bool) or not 0 < ratio <= 1e9:
+            raise PydanticCustomError(kind, "has a ratio that is no number above 0, up to 1e9")
+        rows.append((day, float(ratio)))
+    if len({day for day, _ in rows}) != len(rows):
+        raise PydanticCustomError(kind, "has a date twice; give one ratio for each date")
+    return tuple(rows)
+
+
+#: The name of a file, or (first day after a split or roll, ratio of the prices before it).
+Adjustments = Annotated[str | tuple[tuple[dt.date, float], ...], BeforeValidator(_adjustments)]
+
+
+class MarketFeatures(Section):
+    """What the network sees of the bars, each from the bars up to its own.
+
+    The position, its unrealised return and the bars it was held are always there.
+    """
+
+    returns: Horizons = Field(
+        (1, 2, 5, 10, 20), max_length=64, description="bars over which log returns are taken"
+    )
+    volatility: Spans = Field(
+        (10, 20), max_length=64, description="bars over which the volatility of returns is taken"
+    )
+    volume_mean: int = Field(
+        20,
+        ge=0,
+        le=100_000,
+        description="bars of the mean that the log volume is set against; 0: no volume",
+    )
+    bar_shape: bool = Field(
+        default=True, description="the bar's range over its close, and the close's place in it"
+    )
+    clock: bool = Field(
+        default=True, description="time of day and day of week (UTC), for intraday bars"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for field in ("returns", "volatility"):
+            values = getattr(self, field)
+            if len(set(values)) != len(values):
+                raise MismatchError(self, field, "has a number of bars twice; list each once")
+        if not (self.returns or self.volatility or self.volume_mean or self.bar_shape):
+            # The clock alone would do for intraday bars, but says nothing of the market.
+            problem = "is empty, as is every other feature of the bars; ask for one at least"
+            raise MismatchError(self, "returns", problem)
+        return self
+
+
 class MarketConfig(Section):
     """The bars and the trading rules of the market environment."""
 
     data: str = Field(
         "sample",
         min_length=1,
-        description="a CSV or Parquet file of OHLCV bars; 'sample' for the shipped daily bars, "
-        "'sample:IBM' for another of its symbols",
+        description="a CSV, Parquet or Databento file of OHLCV bars; 'sample' for the shipped "
+        "daily bars, 'sample:IBM' for another of its symbols",
     )
     symbol: str = Field(
         "", description="the symbol to read from a file that holds several; empty if it holds one"
     )
     adjust: bool = Field(
         default=True, description="scale prices by adjusted close / close where the data has both"
+    )
+    adjustments: Adjustments = Field(
+        "",
+        description="splits and rolls to take out of the prices: a list of [first date after it, "
+        "ratio], such as [[2005-02-28, 0.5]], or a CSV file of date,ratio; prices before the date "
+        "are multiplied by the ratio; empty: none",
     )
     timezone: str = Field(
         "UTC",
@@ -116,6 +202,16 @@ class MarketConfig(Section):
     )
     bar_stamp: Literal["end", "start"] = Field(
         "end", description="which end of its bar a time of day in the file marks"
+    )
+    bar_seconds: float = Field(
+        0.0,
+        ge=0.0,
+        le=31_622_400.0,
+        description="length of a bar, read when bar_stamp is start; 0: the smallest step between "
+        "bars",
+    )
+    date_order: Literal["month-first", "day-first"] = Field(
+        "month-first", description="which number comes first in dates with slashes: 2/28/2005"
     )
     sizing: Literal["equity", "contracts"] = Field(
         "equity",
@@ -192,6 +288,8 @@ class MarketConfig(Section):
     embargo_bars: int = Field(
         0, ge=0, le=1_000_000, description="bars dropped at the start of the window that follows"
     )
+
+    features: MarketFeatures = Field(MarketFeatures(), description="features of the bars")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

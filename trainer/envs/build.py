@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from onegraph.trainer.config import Config
+from onegraph.trainer.envs.bars import bars_of, features_of
 from onegraph.trainer.envs.base import Environment
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.coin import CoinEnvironment
@@ -19,8 +19,6 @@ from onegraph.trainer.market import (
     Normaliser,
     Windows,
     compute_features,
-    load_sample,
-    read_bars,
     split,
 )
 
@@ -40,24 +38,14 @@ def load_bars(config: Config) -> Bars:
     Raises:
         MarketDataError: with file, line and value.
     """
-    market = config.env.market
-    name, _, symbol = market.data.partition(":")
-    if name == "sample" and not Path(market.data).exists():
-        return load_sample(symbol or market.symbol or "AAPL", adjust=market.adjust)
-    return read_bars(
-        market.data,
-        market.symbol or None,
-        timezone=market.timezone,
-        bar_stamp=market.bar_stamp,
-        adjust=market.adjust,
-    )
+    return bars_of(config.env.market)
 
 
 def build_market(config: Config) -> MarketSetup:
     """Read, compute features, split, and normalise by the training window alone."""
     market = config.env.market
     bars = load_bars(config)
-    features = compute_features(bars)
+    features = compute_features(bars, features_of(market))
     if market.train_end is not None and market.validation_end is not None:
         middle, late = market.train_end.isoformat(), market.validation_end.isoformat()
         end = max(_day_after(bars), (market.validation_end + dt.timedelta(days=1)).isoformat())

@@ -38,6 +38,29 @@ ROUNDING = 1e-6
 JUMPS_LISTED = 8
 
 
+@dataclass(frozen=True)
+class Source:
+    """The file that bars were read from.
+
+    Attributes:
+        path: as the caller gave it.
+        layout: the file's format, for people.
+        symbols: all that the file names, sorted; empty: it names none.
+        dates: the bars are stamped with dates, not with times.
+        adjusted_close: the file has an adjusted close, used or not.
+        newest_first: the file has its newest bar first.
+        remarks: what a reader of the bars should know of the file.
+    """
+
+    path: str
+    layout: str
+    symbols: tuple[str, ...] = ()
+    dates: bool = False
+    adjusted_close: bool = False
+    newest_first: bool = False
+    remarks: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Bars:
     """Bars of one symbol, oldest first. T bars; the arrays are copied and read-only.
@@ -53,10 +76,11 @@ class Bars:
         volume: float64 [T], units traded, >= 0.
         adjusted: prices are adjusted for splits (and, from an adjusted close, dividends).
         intraday: bars are shorter than a day, so that the time of day says something.
+        source: the file; None: the bars were made in memory.
         zero_volume_bars: bars without volume.
-        remarks: what the file's reader had to say; the notes begin with it.
         gaps: steps between bars that are too long; see `find_gaps`.
-        notes: what a reader of the data should know: jumps, open or close outside the bar.
+        notes: what a reader of the data should know: the source's remarks, jumps, open or close
+            outside the bar.
 
     Raises:
         MarketDataError: no bars, arrays that differ in length, duplicate or unsorted times, a price
@@ -72,7 +96,7 @@ class Bars:
     volume: F64
     adjusted: bool = False
     intraday: bool = False
-    remarks: tuple[str, ...] = ()
+    source: Source | None = None
     zero_volume_bars: int = field(init=False)
     gaps: int = field(init=False)
     notes: tuple[str, ...] = field(init=False)
@@ -92,7 +116,8 @@ class Bars:
         check_bars(self, lambda i: f"{self.symbol}, bar {i}")
         object.__setattr__(self, "zero_volume_bars", int(np.count_nonzero(self.volume == 0)))
         object.__setattr__(self, "gaps", len(find_gaps(self.time, intraday=self.intraday)))
-        notes = (*self.remarks, *_outside_notes(self), *_jump_notes(self))
+        remarks = () if self.source is None else self.source.remarks
+        notes = (*remarks, *_outside_notes(self), *_jump_notes(self))
         object.__setattr__(self, "notes", notes)
 
     def __len__(self) -> int:

@@ -44,7 +44,7 @@ def read_csv(
         MarketDataError: a file or row that cannot be read; it names the line and the value.
     """
     file = str(path)
-    text, packed = _text(path)
+    text, packed = open_text(path)
     header_line = text.readline()
     if not header_line.strip():
         problem = "the file is empty or starts with an empty line"
@@ -89,7 +89,7 @@ def read_csv(
         where = place(file, "line", line)
         stamps.append(parse_stamp(fields[clock], where, date_order))
         for name in wanted:
-            values[name][i] = _number(fields[columns[name]], header[columns[name]], where)
+            values[name][i] = number(fields[columns[name]], header[columns[name]], where)
     return Rows(
         file=file,
         layout=f"CSV separated by {separator}{', gzipped' if packed else ''}",
@@ -108,8 +108,12 @@ def read_csv(
 _REMEDY = "Give a CSV with a header such as Date,Open,High,Low,Close,Volume and one bar a line."
 
 
-def _text(path: Path) -> tuple[io.StringIO, bool]:
-    """The file's text, and whether it was gzipped."""
+def open_text(path: Path) -> tuple[io.StringIO, bool]:
+    """The text of a file, and whether it was gzipped.
+
+    Raises:
+        MarketDataError: it is not UTF-8, or its gzip data are broken.
+    """
     try:
         raw = path.read_bytes()
         packed = raw.startswith(_GZIP_MAGIC)
@@ -124,7 +128,8 @@ def _text(path: Path) -> tuple[io.StringIO, bool]:
         raise fault(problem, "Fetch or compress the file again.", str(path)) from error
 
 
-def _number(text: str, column: str, where: str) -> float:
+def number(text: str, column: str, where: str) -> float:
+    """The number that `text` writes; `MarketDataError` where it writes none."""
     # float() takes underscores between digits, which no market file means.
     if "_" not in text:
         try:

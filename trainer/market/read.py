@@ -1,15 +1,15 @@
-"""`read_bars`: a file of OHLCV rows to checked bars; `read_file` says what the file is, too."""
+"""`read_bars`: a file of OHLCV rows to checked bars."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from onegraph.trainer.market.adjust import scaled
-from onegraph.trainer.market.bars import F64, Bars, check_order, check_values
+from onegraph.trainer.market.bars import F64, Bars, Source, check_order, check_values
 from onegraph.trainer.market.csvfile import read_csv
 from onegraph.trainer.market.dbnfile import DBN_MAGIC, read_dbn
 from onegraph.trainer.market.errors import fault
@@ -43,27 +43,6 @@ _NAMED: Final = {
 #: Median step in days from which bars are daily even where their stamps have a time of day (a daily
 #: bar stamped with its session's close).
 DAILY_STEP = 0.8
-
-
-@dataclass(frozen=True)
-class MarketFile:
-    """What was read, and what it was read from.
-
-    Attributes:
-        bars: one symbol's.
-        layout: the file's format, for people.
-        symbols: all that the file names, sorted; empty: it names none.
-        dates: the bars are stamped with dates, not with times.
-        adjusted_close: the file has an adjusted close, used or not.
-        newest_first: the file has its newest bar first.
-    """
-
-    bars: Bars
-    layout: str
-    symbols: tuple[str, ...]
-    dates: bool
-    adjusted_close: bool
-    newest_first: bool
 
 
 def read_bars(
@@ -101,28 +80,6 @@ def read_bars(
         MarketDataError: the file is missing, empty, malformed or wrong in a way that `Bars`
             refuses; the message names the file, the line and the value, and says what to do.
     """
-    return read_file(
-        path,
-        symbol,
-        timezone,
-        bar_stamp,
-        adjust=adjust,
-        bar_seconds=bar_seconds,
-        date_order=date_order,
-    ).bars
-
-
-def read_file(
-    path: str | PathLike[str],
-    symbol: str | None = None,
-    timezone: str = "UTC",
-    bar_stamp: BarStamp = "end",
-    *,
-    adjust: bool = True,
-    bar_seconds: float | None = None,
-    date_order: DateOrder = "month-first",
-) -> MarketFile:
-    """`read_bars`, with what the file is; arguments and errors as there."""
     path = Path(path)
     for name, value, choices in (
         ("bar_stamp", bar_stamp, ("end", "start")),
@@ -160,11 +117,17 @@ def read_file(
         *prices,
         values["volume"],
         intraday=not dates and usual_step(time) < DAILY_STEP,
-        remarks=rows.remarks,
+        source=Source(
+            rows.file,
+            rows.layout,
+            rows.symbols,
+            dates,
+            rows.adjusted_close,
+            newest_first,
+            rows.remarks,
+        ),
     )
-    if "adj_close" in values:
-        bars = _by_adjusted_close(bars, values["adj_close"], rows)
-    return MarketFile(bars, rows.layout, rows.symbols, dates, rows.adjusted_close, newest_first)
+    return _by_adjusted_close(bars, values["adj_close"], rows) if "adj_close" in values else bars
 
 
 def _by_adjusted_close(bars: Bars, adjusted: F64, rows: Rows) -> Bars:
