@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from onegraph.trainer.cli import bench, demo, guard, report, stages, train, verify
+from onegraph.trainer.cli import bench, data, demo, guard, report, stages, train, verify
 from onegraph.trainer.cli.errors import reported
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("verify")(reported(verify.verify_stages))
 app.command("report")(reported(report.report))
 app.command("guard", context_settings=guard.PASSED_ON, add_help_option=False)(guard.guard)
 app.add_typer(stages.app, name="stages")
+app.add_typer(data.app, name="data")
 
 
 def run(argv: list[str]) -> int:

@@ -33,6 +33,7 @@ from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.loop import Loop, q_error, q_table
 from onegraph.trainer.market import Metrics, comparison_rows
+from onegraph.trainer.market.calendar import summary
 from onegraph.trainer.trainer import Trainer, TrainerError
 
 #: Shown below ``onegraph train --help``: every field that a config file or ``--set`` can give.
@@ -161,6 +162,10 @@ def run_training(
         f"{where}device {device.kind} ({device.name}), stages {stage_names(choice.stages)}"
         f" (by {choice.source}), run folder {folder}"
     )
+    if trainer.market is not None:
+        console.print(f"bars {summary(trainer.market.bars)}", markup=False)
+        for note in trainer.market.bars.notes:
+            console.print(f"note: {note}", markup=False)
     with stop_on_signal() as asked:
         loop = Loop(trainer, folder, stop=asked)
         epochs = loop.run()

@@ -133,7 +133,11 @@ def read_bars(
 def _by_adjusted_close(bars: Bars, adjusted: F64, rows: Rows) -> Bars:
     for i in np.flatnonzero(~(np.isfinite(adjusted) & (adjusted > 0)))[:1]:
         problem = f"the adjusted close is {float(adjusted[i])!r}, not a finite price above 0"
-        raise fault(problem, "Correct it, or pass adjust=False.", rows.where(int(i)))
+        raise fault(
+            problem,
+            "Correct it, or pass adjust=False (env.market.adjust = false).",
+            rows.where(int(i)),
+        )
     return scaled(bars, adjusted / bars.close)
 
 

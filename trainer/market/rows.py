@@ -133,7 +133,7 @@ def choose_symbol(found: Iterable[str], wanted: str | None, file: str) -> str:
         if len(choices) == 1:
             return choices[0]
         problem = f"it holds {len(choices)} symbols and none was asked for"
-        raise fault(problem, f"Pass symbol=, one of {listed}.", file)
+        raise fault(problem, f"Pass symbol= (env.market.symbol), one of {listed}.", file)
     if wanted not in choices:
         problem = f"it has no symbol {wanted!r}"
         raise fault(problem, f"Choose one of {listed}.", file)
