@@ -49,6 +49,8 @@ def at(*days):
         ({"close": [11, -3, 13]}, ["X, bar 1", "close is -3.0"]),
         ({"low": [np.nan, 10, 11]}, ["X, bar 0", "low is nan"]),
         ({"high": [12, np.inf, 14]}, ["X, bar 1", "high is inf"]),
+        ({"low": [9, 10, 1e-200]}, ["X, bar 2", "low is 1e-200", "from 1e-150 to 1e+150"]),
+        ({"high": [12, 1e200, 14]}, ["X, bar 1", "high is 1e+200"]),
         ({"volume": [1, -1, 0]}, ["X, bar 1", "volume is -1.0", "at least 0"]),
         ({"volume": [1, np.nan, 0]}, ["X, bar 1", "volume is nan"]),
         ({"close": [11, 12]}, ["close has shape (2,)", "3 bars"]),

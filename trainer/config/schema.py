@@ -124,7 +124,7 @@ def _adjustments(value: object) -> str | tuple[tuple[dt.date, float], ...]:
             case _:
                 problem = "has a row that is no date and ratio, such as [2005-02-28, 0.5]"
                 raise PydanticCustomError(kind, problem)
-        if isinstance(ratio, bool) or not 0 < ratio <= 1e9:
+        if isinstance(ratio, bool) or not 1e-9 <= ratio <= 1e9:
             raise PydanticCustomError(kind, "has a ratio that is no number above 0, up to 1e9")
         rows.append((day, float(ratio)))
     if len({day for day, _ in rows}) != len(rows):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +18,10 @@ from onegraph.trainer.market.rows import place
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
+
+#: Of one split or roll.
+LEAST_RATIO = 1e-9
+MOST_RATIO = 1e9
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _REMEDY = "Give a CSV with the header date,ratio and a row such as 2005-02-28,0.5 for each."
@@ -109,8 +112,8 @@ def adjust_by_table(bars: Bars, table: Sequence[tuple[str, float]] | AdjustmentT
                 f"{stamp_text(int(bars.time[-1]))}"
             )
             raise fault(problem, "Leave the row out or read more bars.", where)
-        if not (math.isfinite(step) and step > 0):
-            problem = f"the ratio is {step!r}, not a finite number above 0"
+        if not LEAST_RATIO <= step <= MOST_RATIO:
+            problem = f"the ratio is {step!r}, not a number above 0 (from 1e-9 to 1e9)"
             raise fault(problem, "Give 0.5 for a 2-for-1 split.", where)
         seen[at] = where
         ratio[bars.time < at] *= step
@@ -129,13 +132,13 @@ def _date_ns(date: str, where: str) -> int:
 
 
 def scaled(bars: Bars, ratio: F64) -> Bars:
-    """`bars` with prices times `ratio` [T] and volumes divided by it, marked as adjusted."""
-    return replace(
-        bars,
-        open=bars.open * ratio,
-        high=bars.high * ratio,
-        low=bars.low * ratio,
-        close=bars.close * ratio,
-        volume=bars.volume / ratio,
-        adjusted=True,
-    )
+    """`bars` with prices times `ratio` [T] and volumes divided by it, marked as adjusted.
+
+    Raises:
+        MarketDataError: a price or volume that this makes too large or too small.
+    """
+    # What leaves float64 is found by the new bars' own checks.
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        changed = {name: getattr(bars, name) * ratio for name in ("open", "high", "low", "close")}
+        changed["volume"] = bars.volume / ratio
+    return replace(bars, **changed, adjusted=True)

@@ -19,6 +19,10 @@ I64 = NDArray[np.int64]
 #: Nanoseconds in a day.
 DAY_NS = 86_400_000_000_000
 
+#: Prices beyond these are no prices, and ratios of them have no place in float64.
+LEAST_PRICE = 1e-150
+MOST_PRICE = 1e150
+
 #: The bars' longest span, 290 years: int64 holds differences of 292.
 LONGEST_SPAN_NS = 290 * 365 * DAY_NS
 
@@ -157,6 +161,9 @@ def check_values(
     for name, price in (("open", open_), ("high", high), ("low", low), ("close", close)):
         for i in _first(~(np.isfinite(price) & (price > 0))):
             raise _value_fault(where(i), name, float(price[i]), "a finite price above 0")
+        for i in _first((price < LEAST_PRICE) | (price > MOST_PRICE)):
+            bounds = f"a price from {LEAST_PRICE:g} to {MOST_PRICE:g}"
+            raise _value_fault(where(i), name, float(price[i]), bounds)
     for i in _first(~(np.isfinite(volume) & (volume >= 0))):
         raise _value_fault(where(i), "volume", float(volume[i]), "finite and at least 0")
     for i in _first(high < low):

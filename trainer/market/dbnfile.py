@@ -120,8 +120,10 @@ def _decode(path: Path, file: str) -> tuple[Any, list[Any], bool]:
     try:
         decoder.write(data)
         decoded = decoder.decode()
-    # Broken zstd is a RuntimeError.
-    except (dbn.DBNError, RuntimeError, ValueError) as error:
+    except BaseException as error:
+        # Some broken files make the decoder panic, which is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         problem = f"not DBN that can be read: {error}"
         raise fault(problem, _REMEDY, file) from error
     if not decoded or not hasattr(decoded[0], "mappings"):

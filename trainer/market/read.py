@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from onegraph.trainer.market.adjust import scaled
-from onegraph.trainer.market.bars import F64, Bars, Source, check_order, check_values
+from onegraph.trainer.market.bars import (
+    F64,
+    LEAST_PRICE,
+    MOST_PRICE,
+    Bars,
+    Source,
+    check_order,
+    check_values,
+)
 from onegraph.trainer.market.csvfile import read_csv
 from onegraph.trainer.market.dbnfile import DBN_MAGIC, read_dbn
 from onegraph.trainer.market.errors import fault
@@ -131,14 +139,16 @@ def read_bars(
 
 
 def _by_adjusted_close(bars: Bars, adjusted: F64, rows: Rows) -> Bars:
-    for i in np.flatnonzero(~(np.isfinite(adjusted) & (adjusted > 0)))[:1]:
+    usable = (adjusted >= LEAST_PRICE) & (adjusted <= MOST_PRICE)  # NaN is neither
+    for i in np.flatnonzero(~usable)[:1]:
         problem = f"the adjusted close is {float(adjusted[i])!r}, not a finite price above 0"
         raise fault(
             problem,
             "Correct it, or pass adjust=False (env.market.adjust = false).",
             rows.where(int(i)),
         )
-    return scaled(bars, adjusted / bars.close)
+    with np.errstate(over="ignore", under="ignore"):
+        return scaled(bars, adjusted / bars.close)
 
 
 def _known_seconds(known: KnownTimes, given: float | None, file: str) -> float | None:
