@@ -89,6 +89,21 @@ def test_versions_and_compression_read_alike(tmp_path, version, pack):
         assert getattr(bars, column).tobytes() == getattr(plain, column).tobytes()
 
 
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("piece", [1, 7, 57])
+def test_a_file_is_decoded_in_pieces(tmp_path, monkeypatch, piece, pack):
+    data = header(dbn, MINUTE, YEAR) + minutes(*GOOD)
+    path = write(tmp_path, packed(dbn, data) if pack else data)
+    whole = read_bars(path)
+    monkeypatch.setattr("onegraph.trainer.market.dbnfile._PIECE", piece)
+    bars = read_bars(path)
+    for column in ("time", "open", "high", "low", "close", "volume"):
+        assert getattr(bars, column).tobytes() == getattr(whole, column).tobytes()
+    path.write_bytes(data[:-1])
+    with pytest.raises(MarketDataError, match="record 2: it is cut off: 55 bytes"):
+        read_bars(path)
+
+
 TWO = [("ESH4", "2024-01-01", "2024-02-01", 17), ("NQH4", "2024-01-01", "2024-02-01", 18)]
 MIXED = (
     ("2024-01-02T14:30", (4745.0, 4746.0, 4744.0, 4745.0), 1, 17),

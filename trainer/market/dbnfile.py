@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 DBN_MAGIC: Final = b"DBN"
 
 #: Length of a bar by schema, in ns; 0 marks dates.
@@ -42,6 +44,18 @@ UNDEFINED_PRICE: Final = 2**63 - 1
 
 #: Rolls listed one by one; more are counted.
 ROLLS_LISTED: Final = 8
+
+_RECORD: Final = np.dtype(
+    [
+        ("instrument", "i8"),
+        ("start", "u8"),
+        *((name, "i8") for name in PRICES[:4]),
+        ("volume", "u8"),
+    ]
+)
+
+#: Bytes that are decoded at a time.
+_PIECE: Final = 2**20
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _REMEDY = "Download the file again, as historical bars of ohlcv-1s, 1m, 1h or 1d."
@@ -66,45 +80,40 @@ def read_dbn(path: Path, symbol: str | None) -> Rows:
     if schema not in SCHEMAS:
         problem = f"its schema is {schema or 'not stated (a live capture)'}"
         raise fault(problem, _REMEDY, file)
-    if not records:
+    if not len(records):
         problem = "it holds no records"
         raise fault(problem, "Ask for a range in which the market was open.", file)
-    for i, record in enumerate(records):
-        if not hasattr(record, "open") or not hasattr(record, "volume"):
-            problem = f"a {type(record).__name__} stands among the bars"
-            raise fault(problem, _REMEDY, place(file, "record", i + 1))
-    start = _starts(records, file)
-    instrument = np.array([record.instrument_id for record in records], dtype=np.int64)
-    names = _symbols(metadata.mappings, instrument, start)
+    for i in np.flatnonzero(records["start"] >= UNDEFINED_PRICE)[:1]:
+        problem = f"ts_event is {records['start'][i]}, which is undefined or later than 2262"
+        raise fault(problem, _REMEDY, place(file, "record", int(i) + 1))
+    names, which = _symbols(metadata.mappings, records)
     chosen = choose_symbol(names, symbol, file)
-    mine = np.array([i for i, name in enumerate(names) if name == chosen], dtype=np.int64)
-    number = (mine + 1).tolist()
-    values = {}
+    mine = np.flatnonzero(np.array([name == chosen for name in names])[which])
+    records = records[mine]
     for name in PRICES[:4]:
-        fixed = [getattr(records[i], name) for i in mine]
-        for i, price in enumerate(fixed):
-            if price == UNDEFINED_PRICE:
-                problem = f"{name} is undefined (2^63 - 1)"
-                remedy = "Leave the record out; nothing is filled in."
-                raise fault(problem, remedy, place(file, "record", number[i]))
-        values[name] = np.array(fixed, dtype=np.float64) / PRICE_UNITS
-    values["volume"] = np.array([records[i].volume for i in mine], dtype=np.float64)
+        for i in np.flatnonzero(records[name] == UNDEFINED_PRICE)[:1]:
+            problem = f"{name} is undefined (2^63 - 1)"
+            remedy = "Leave the record out; nothing is filled in."
+            raise fault(problem, remedy, place(file, "record", int(mine[i]) + 1))
+    values = {name: records[name].astype(np.float64) / PRICE_UNITS for name in PRICES[:4]}
+    values["volume"] = records["volume"].astype(np.float64)
+    start = records["start"].astype(np.int64)
     return Rows(
         file=file,
         layout=f"Databento DBN, {schema}{', zstd' if packed else ''}",
         unit="record",
-        number=number,
+        number=(mine + 1).tolist(),
         symbol=chosen,
         symbols=tuple(sorted(set(names))),
-        stamps=KnownTimes(start[mine], SCHEMAS[schema]),
+        stamps=KnownTimes(start, SCHEMAS[schema]),
         utc=True,
         values=values,
-        remarks=_rolls(chosen, instrument[mine], start[mine], values),
+        remarks=_rolls(chosen, records["instrument"], start, values),
     )
 
 
-def _decode(path: Path, file: str) -> tuple[Any, list[Any], bool]:
-    """The metadata, the records, and whether the file was compressed."""
+def _decode(path: Path, file: str) -> tuple[Any, NDArray[np.void], bool]:
+    """The metadata, the records (`_RECORD`), and whether the file was compressed."""
     try:
         dbn = import_module("databento_dbn")
     except ImportError as error:
@@ -117,37 +126,48 @@ def _decode(path: Path, file: str) -> tuple[Any, list[Any], bool]:
         problem = "its zstd data are cut off or broken"
         raise fault(problem, "Download the file again.", file)
     decoder = dbn.DBNDecoder(compression=dbn.Compression.ZSTD if packed else dbn.Compression.NONE)
-    try:
-        decoder.write(data)
-        decoded = decoder.decode()
-    except BaseException as error:
-        # Some broken files make the decoder panic, which is no Exception.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        problem = f"not DBN that can be read: {error}"
-        raise fault(problem, _REMEDY, file) from error
-    if not decoded or not hasattr(decoded[0], "mappings"):
+    metadata, count = None, 0
+    parts = [np.empty(0, _RECORD)]
+    # In pieces: a record is a large object until it is a row.
+    for at in range(0, len(data), _PIECE):
+        try:
+            decoder.write(data[at : at + _PIECE])
+            decoded = decoder.decode()
+        except BaseException as error:
+            # Some broken files make the decoder panic, which is no Exception.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            problem = f"not DBN that can be read: {error}"
+            raise fault(problem, _REMEDY, file) from error
+        if metadata is None and decoded:
+            metadata = decoded.pop(0)
+        for i, record in enumerate(decoded):
+            if not isinstance(record, dbn.OHLCVMsg):
+                problem = f"a {type(record).__name__} stands among the bars"
+                raise fault(problem, _REMEDY, place(file, "record", count + i + 1))
+        parts.append(np.array([_row(record) for record in decoded], _RECORD))
+        count += len(decoded)
+    if not hasattr(metadata, "mappings"):
         problem = "it ends before its metadata do, or is no DBN"
         raise fault(problem, "Download the file again.", file)
     if rest := len(decoder.buffer()):
         problem = f"it is cut off: {rest} bytes follow, less than a record"
-        where = place(file, "record", len(decoded) - 1)
-        raise fault(problem, "Download the file again.", where)
-    return decoded[0], decoded[1:], packed
+        raise fault(problem, "Download the file again.", place(file, "record", count))
+    return metadata, np.concatenate(parts), packed
 
 
-def _starts(records: Sequence[Any], file: str) -> I64:
-    for i, record in enumerate(records):
-        if record.ts_event >= UNDEFINED_PRICE:
-            problem = f"ts_event is {record.ts_event}, which is undefined or later than 2262"
-            raise fault(problem, _REMEDY, place(file, "record", i + 1))
-    return np.array([record.ts_event for record in records], dtype=np.int64)
+def _row(record: Any) -> tuple[int, ...]:
+    prices = (record.open, record.high, record.low, record.close)
+    return (record.instrument_id, record.ts_event, *prices, record.volume)
 
 
 def _symbols(
-    mappings: Mapping[str, Sequence[Mapping[str, Any]]], instrument: I64, start: I64
-) -> list[str]:
-    """The symbol of each record, by its instrument and its date."""
+    mappings: Mapping[str, Sequence[Mapping[str, Any]]], records: NDArray[np.void]
+) -> tuple[list[str], I64]:
+    """Symbols, some perhaps twice, and for each record the index of its own.
+
+    A record's symbol depends on its instrument and its date.
+    """
     known: dict[int, list[tuple[int, int, str]]] = {}
     for asked, intervals in mappings.items():
         for interval in intervals:
@@ -160,11 +180,15 @@ def _symbols(
             known.setdefault(int(number), []).append(
                 (first.toordinal() - _EPOCH_DAY, end.toordinal() - _EPOCH_DAY, name)
             )
+    days = (records["start"] // np.uint64(DAY_NS)).astype(np.int64)
+    pairs, which = np.unique(
+        np.stack([records["instrument"], days], axis=1), axis=0, return_inverse=True
+    )
     names = []
-    for number, day in zip(instrument.tolist(), (start // DAY_NS).tolist(), strict=True):
+    for number, day in pairs.tolist():
         found = (name for first, end, name in known.get(number, ()) if first <= day < end)
         names.append(next(found, str(number)))
-    return names
+    return names, which.reshape(-1)
 
 
 def _rolls(symbol: str, instrument: I64, start: I64, values: Mapping[str, Any]) -> tuple[str, ...]:
