@@ -20,6 +20,11 @@ from onegraph.trainer.config import (
     shipped_configs,
 )
 
+DATES = {
+    "env.market.train_end": dt.date(2010, 1, 1),
+    "env.market.validation_end": dt.date(2011, 1, 1),
+}
+
 SMALL = """
 [env]
 lanes = 4
@@ -240,6 +245,32 @@ def test_a_bad_value_is_refused_by_name(write, toml, message):
             {"learn.budget.q": 0.8},
             "override learn.budget.q = 0.8: makes the shares add up to 1.1; they must add up to 1",
         ),
+        (
+            {**DATES, "env.market.train_start": dt.date(2010, 1, 1)},
+            "override env.market.train_start = 2010-01-01: leaves no training; use a day before",
+        ),
+        (
+            {**DATES, "env.market.test_end": dt.date(2011, 1, 1)},
+            "override env.market.test_end = 2011-01-01: leaves no test; use a day after",
+        ),
+        (
+            {"env.market.test_end": dt.date(2011, 1, 1)},
+            "override env.market.test_end = 2011-01-01: has no meaning without dates; give train_",
+        ),
+        (
+            {"walkforward.seeds": [1, 2, 1]},
+            "override walkforward.seeds = [1, 2, 1]: has a number twice; list each once",
+        ),
+        ({"walkforward.seeds": 0}, "override walkforward.seeds = 0: use a list, such as"),
+        ({"walkforward.seeds": []}, "override walkforward.seeds = []: give at least 1 values"),
+        (
+            {"walkforward.gpus": [0, 1]},
+            "override walkforward.gpus = [0, 1]: is 2 devices for workers = 1, which leaves some",
+        ),
+        (
+            {"walkforward.gpus": [0], "device": "host"},
+            "override walkforward.gpus = [0]: names GPUs, and device = 'host' uses none",
+        ),
         ({"learn.lrs": 1}, "override learn.lrs = 1: unknown field; did you mean learn.lr?"),
         ({"seed": 1, "seed.low": 2}, "override seed.low: seed is set to a value, so it has no low"),
     ],
@@ -261,7 +292,13 @@ def test_values_that_do_not_fit_one_another_are_refused(write, overrides, messag
             "env.market.train_end": dt.date(2010, 1, 1),
             "env.market.validation_end": dt.date(2011, 1, 1),
         },
+        {
+            **DATES,
+            "env.market.train_start": dt.date(2009, 12, 31),
+            "env.market.test_end": dt.date(2011, 1, 2),
+        },
         {"env.market.data": "sample:IBM", "env.market.symbol": "IBM"},
+        {"walkforward.workers": 4, "walkforward.gpus": [2, 0]},
         {"learn.max_grad_norm": 0.0},
         {"network.noisy": True, "network.spectral_cap": 1.0},
         {"network.head": "c51", "aux.iql": True, "aux.modulate": True},
@@ -271,6 +308,15 @@ def test_values_that_do_not_fit_one_another_are_refused(write, overrides, messag
 )
 def test_values_at_the_edge_are_taken(write, overrides):
     load_config(write(SMALL), overrides)
+
+
+def test_a_count_of_seeds_stands_for_the_seeds_from_0(write):
+    assert load_config(write("[walkforward]\nseeds = 4")).walkforward.seeds == (0, 1, 2, 3)
+    assert load_config(write("[walkforward]\nseeds = [7, 3]")).walkforward.seeds == (7, 3)
+    assert config_from_json(config_to_json(load_config("x.toml")), "x") == load_config("x.toml")
+    assert refusal(write("[walkforward]\nseeds = true")).startswith(
+        "x.toml: walkforward.seeds = true: use a list"
+    )
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
@@ -396,5 +442,6 @@ def test_the_reference_covers_the_resolved_dump():
             section = line.strip("[]") + "."
         elif line:
             dumped.add(section + line.partition(" =")[0])
-    absent = {"env.market.train_end", "env.market.validation_end"}
+    dates = ("train_start", "train_end", "validation_end", "test_end")
+    absent = {f"env.market.{name}" for name in dates}
     assert {row.name for row in config_reference()} == dumped | absent

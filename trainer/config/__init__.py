@@ -34,6 +34,7 @@ from .schema import (
     ReplayConfig,
     Schedule,
     TauSchedule,
+    WalkforwardConfig,
 )
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "ReplayConfig",
     "Schedule",
     "TauSchedule",
+    "WalkforwardConfig",
     "config_from_json",
     "config_reference",
     "config_to_json",
