@@ -166,7 +166,7 @@ def in_processes(
                 continue
             worker = active.pop(slot)
             free.append(slot)
-            _conclude(worker, watcher)
+            _conclude(worker, watcher, stopping)
     finally:
         for worker in active.values():  # only after an error, or a second Ctrl-C
             worker.process.kill()
@@ -247,14 +247,18 @@ def _hear(worker: _Worker, line: str, watcher: Watcher) -> None:
             log.write(line)
 
 
-def _conclude(worker: _Worker, watcher: Watcher) -> None:
+def _conclude(worker: _Worker, watcher: Watcher, stopping: bool) -> None:
     code = worker.process.wait()
     text = worker.log.read_text(encoding="utf-8", errors="replace").strip()
     if not text:
         worker.log.unlink()
     if code == 0:
         watcher.finished(worker.run)
-    elif code != INTERRUPTED:
+    elif stopping and code in (INTERRUPTED, -signal.SIGTERM):
+        return  # as we asked; the second where it had not begun yet
+    elif code == INTERRUPTED:
+        watcher.failed(worker.run, "its process was stopped from outside, with its state saved")
+    else:
         watcher.failed(worker.run, worker.cause or _cause(code, text, worker.log))
 
 

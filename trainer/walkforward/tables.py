@@ -49,7 +49,7 @@ def _baselines(judged: Judged) -> list[list[str]]:
 
 
 def window_rows(summary: Summary, number: int) -> list[list[str]]:
-    """A window's rows: policy over the seeds, flat, buy and hold."""
+    """A window's rows over its whole test: policy over the seeds, flat, buy and hold."""
     judged = summary.windows[number]
     return [*_spread(judged), *_baselines(judged)]
 
