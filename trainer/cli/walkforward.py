@@ -70,6 +70,7 @@ def walkforward(
 ) -> None:
     """Train every window with every seed, and judge each on its test window alone.
 
+    The config's walkforward.* fields say how many months, which seeds, and how many runs at a time.
     Ctrl-C saves the state of what runs and exits with 130; --resume goes on from it.
     """
     if report:
@@ -145,9 +146,7 @@ def _finished(root: Path, run: RunId, plan: Plan) -> RunResult:
 class Watch:
     """The one bar, over windows x seeds, and a line for each run that ends."""
 
-    def __init__(
-        self, display: ProgressDisplay, plan: Plan, root: Path, done: int
-    ) -> None:
+    def __init__(self, display: ProgressDisplay, plan: Plan, root: Path, done: int) -> None:
         self.display, self.plan, self.root, self.done = display, plan, root, done
         self.failures: dict[RunId, str] = {}
         self._shares: dict[RunId, float] = {}
@@ -191,7 +190,7 @@ def run_missing(plan: Plan, root: Path, missing: list[RunId]) -> dict[RunId, str
     """
     if not missing:
         return {}
-    walk, total = plan.config.walkforward, len(plan.runs)
+    _walk, total = plan.config.walkforward, len(plan.runs)
     with stop_on_signal() as asked, ProgressDisplay(total, "walk-forward") as display:
         watch = Watch(display, plan, root, total - len(missing))
         whole = _run(plan, root, missing, watch, asked)

@@ -25,7 +25,6 @@ from onegraph.trainer.market import (
     split,
 )
 
-
 #: The first whole day that int64 nanoseconds since 1970 can hold.
 FIRST_DATE = "1677-09-22"
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-
-import numpy as np
 
 from onegraph.stages.page.charts import Chart, Series
 from onegraph.stages.page.document import PageSection, Tile, document
 from onegraph.stages.page.markup import command, figure, grid, paragraph, section, table, text
 from onegraph.trainer.config import config_to_toml
+from onegraph.trainer.market import Metrics
 from onegraph.trainer.walkforward.plan import Plan, RunId
+from onegraph.trainer.walkforward.result import BASELINES, POLICY
 from onegraph.trainer.walkforward.summary import Judged, Summary, pooling_words
 from onegraph.trainer.walkforward.tables import (
     HEADINGS,
@@ -56,11 +57,6 @@ def render(summary: Summary, root: Path) -> str:
     )
 
 
-def _range(judged: Judged, name: str, form: str) -> str:
-    found = judged.over_seeds(name)
-    return f"{found.low:{form}} to {found.high:{form}} over the seeds"
-
-
 def _tiles(summary: Summary) -> list[Tile]:
     judged = summary.pooled
     hold = judged.baselines["buy and hold"]
@@ -71,10 +67,12 @@ def _tiles(summary: Summary) -> list[Tile]:
         ("sharpe", "Sharpe", ".2f"),
         ("max_drawdown", "max drawdown", ".1%"),
     ):
-        mean = judged.over_seeds(name).mean
-        tiles.append(Tile(f"{label}, mean", f"{mean:{form}}", _range(judged, name, form)))
-        held = f"{getattr(hold, name):{form}}"
-        tiles.append(Tile(f"{label}, buy and hold", held, "at the same costs"))
+        found = judged.over_seeds(name)
+        more = f"{found.low:{form}} to {found.high:{form}}"
+        tiles.append(Tile(f"{label}, mean of seeds", f"{found.mean:{form}}", more))
+    held = f"{hold.total_return:+.1%}"
+    more = f"Sharpe {hold.sharpe:.2f}, drawdown {hold.max_drawdown:.1%}"
+    tiles.append(Tile("return, buy and hold", held, more))
     words = "seeds with a higher Sharpe ratio than buying and holding"
     tiles.append(Tile("ahead", f"{ahead} of {len(judged.policies)}", words))
     return tiles
@@ -120,23 +118,34 @@ def _pooled(summary: Summary, root: Path) -> str:
 
 def _spread(summary: Summary) -> str:
     labels = [f"window {number}" for number in range(len(summary.windows))]
-    stretches = [*summary.windows, summary.pooled]
 
-    def chart(name: str, figure_name: str, title: str, axis: str, scale: float) -> str:
-        points = [
-            [scale * float(getattr(m, figure_name)) for m in judged.policies.values()]
-            for judged in stretches
-        ]
+    def chart(
+        field: str, title: str, axis: str, scale: float, stretches: Mapping[str, Judged]
+    ) -> str:
+        def of(metrics: Metrics) -> float:
+            return scale * float(getattr(metrics, field))
+
+        points = [[of(m) for m in judged.policies.values()] for judged in stretches.values()]
         marks = [
-            (base, [scale * float(getattr(j.baselines[base], figure_name)) for j in stretches])
-            for base in ("flat", "buy and hold")
+            (name, [of(judged.baselines[name]) for judged in stretches.values()])
+            for name in BASELINES
         ]
+        name = field.replace("_", "-")
         drawn = Chart(name, title, axis, "", rows=len(stretches) + 2).spreads(
-            [*labels, "all, chained"], points, marks, name="seed"
+            list(stretches), points, marks, name="seed"
         )
         words = "A point a seed, from the least to the most; the upright stroke is their mean."
         return figure(f"figure-{name}", title, drawn.svg(), words)
 
+    windows = dict(zip(labels, summary.windows, strict=True))
+    # The return of all the tests together would leave no room for those of the windows.
+    charts = (
+        chart(
+            "sharpe", "Sharpe ratio by window", "Sharpe ratio", 1.0,
+            {**windows, "all, chained": summary.pooled},
+        ),
+        chart("total_return", "Return by window", "return, %", 100.0, windows),
+    )  # fmt: skip
     return section(
         "spread",
         "Spread over the seeds",
@@ -144,10 +153,7 @@ def _spread(summary: Summary) -> str:
             "What differs within a row is luck: the seeds differ in initial weights, exploration"
             " and sampling, and in nothing else."
         ),
-        grid(
-            chart("sharpe", "sharpe", "Sharpe ratio by window", "Sharpe ratio", 1.0),
-            chart("return", "total_return", "Return by window", "return, %", 100.0),
-        ),
+        grid(*charts),
     )
 
 
@@ -171,7 +177,7 @@ def _runs(summary: Summary) -> str:
     rows = []
     for run, result in summary.results.items():
         r = result.record
-        validation, test = (r.figures(part)["policy"] for part in ("validation", "test"))
+        validation, test = (r.figures(part)[POLICY] for part in ("validation", "test"))
         rows.append(
             (
                 run,

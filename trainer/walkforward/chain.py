@@ -167,8 +167,15 @@ def _step(
         market.slippage,
         market.borrow_rate,
     )
-    values = (np.array([value]) for value in (equity, held, target, here, price, there))
-    after, _, ruined = trade_bar(*values, rules)
+    after, _, ruined = trade_bar(
+        np.array([equity]),
+        np.array([held]),
+        np.array([target]),
+        np.array([here]),
+        np.array([price]),
+        np.array([there]),
+        rules,
+    )
     return 0.0 if ruined[0] else float(after[0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,12 +90,12 @@ class Plan:
     def overlap(self) -> bool:
         """Whether tests share bars, as they do where a step is shorter than a test."""
         tests = [w.test for w in self.windows]
-        return any(a.stop > b.start for a, b in zip(tests[:-1], tests[1:], strict=True))
+        return any(a.stop > b.start for a, b in itertools.pairwise(tests))
 
     def gap_bars(self) -> int:
         """Bars between tests that no test has, by an embargo or a step longer than a test."""
         tests = [w.test for w in self.windows]
-        pairs = zip(tests[:-1], tests[1:], strict=True)
+        pairs = itertools.pairwise(tests)
         return sum(max(b.start - a.stop, 0) for a, b in pairs)
 
 

@@ -107,7 +107,7 @@ def write_result(folder: Path, record: ResultRecord, curves: dict[str, EquityCur
         for field in _FIELDS
     }
     packed = io.BytesIO()
-    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(packed, **arrays)
     write_whole(folder / CURVES, packed.getvalue())
     write_json(folder / RESULT, record.model_dump())
 
@@ -183,4 +183,3 @@ def digest_of(arrays: dict[str, NDArray[Any]]) -> str:
 def as_figures(figures: dict[str, Metrics]) -> dict[str, dict[str, float]]:
     """Figures by name, for JSON."""
     return {name: asdict(m) for name, m in figures.items()}
-

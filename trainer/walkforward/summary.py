@@ -148,7 +148,7 @@ def write_summary(summary: Summary, root: Path) -> Path:
     """``summary.json``: the same figures for programs."""
 
     def judged(found: Judged) -> dict[str, Any]:
-        names = [name for name in asdict(next(iter(found.policies.values())))]
+        names = list(asdict(next(iter(found.policies.values()))))
         return {
             "policy": as_figures({str(seed): m for seed, m in found.policies.items()}),
             "over_seeds": {name: asdict(found.over_seeds(name)) for name in names},

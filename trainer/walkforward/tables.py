@@ -25,7 +25,9 @@ HEADINGS: Final = tuple(heading for _, heading, _ in FIGURES)
 
 def _of(metrics: Metrics) -> list[str]:
     return [
-        str(metrics.closed_trades) if name == "closed_trades" else f"{getattr(metrics, name):{form}}"
+        str(metrics.closed_trades)
+        if name == "closed_trades"
+        else f"{getattr(metrics, name):{form}}"
         for name, _, form in FIGURES
     ]
 
