@@ -25,6 +25,8 @@ DATES = {
     "env.market.validation_end": dt.date(2011, 1, 1),
 }
 
+SHIPPED = ["bit-flip", "chain", "coin", "demo", "truncation-probe", "walkforward-sample"]
+
 SMALL = """
 [env]
 lanes = 4
@@ -92,7 +94,7 @@ def test_defaults_alone_are_a_valid_config():
     assert load_config() == Config()
 
 
-@pytest.mark.parametrize("name", ["bit-flip", "chain", "coin", "demo", "truncation-probe"])
+@pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_configs_load_by_name(name):
     assert load_config(name).run_dir == f"runs/{name}"
     assert load_config(shipped_configs()[name]) == load_config(name)
@@ -362,7 +364,7 @@ def test_an_override_without_a_field_or_equals_sign_is_refused(text):
         parse_override(text)
 
 
-@pytest.mark.parametrize("name", [None, "bit-flip", "chain", "coin", "demo", "truncation-probe"])
+@pytest.mark.parametrize("name", [None, *SHIPPED])
 def test_a_dumped_config_loads_back_equal(write, name):
     config = load_config(name, {"run_dir": 'a "b" \\ \x7f \u00e9 \U0001f4c8\n'})
     assert load_config(write(config_to_toml(config))) == config

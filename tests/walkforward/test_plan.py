@@ -4,7 +4,8 @@ import datetime as dt
 import json
 
 import pytest
-from walkforward.walks import tiny, write_days
+from walkforward import walks
+from walkforward.walks import write_days
 
 from onegraph.trainer.config import config_from_json, config_to_json
 from onegraph.trainer.envs.build import build_market
@@ -14,9 +15,16 @@ from onegraph.trainer.walkforward.plan import RunId, load_plan, make_plan, save_
 from onegraph.trainer.walkforward.tables import plan_rows
 
 
+def tiny(data, **changes):
+    """Two windows of five months over seven."""
+    return walks.tiny(
+        data, **{"walkforward__test_months": 2, "walkforward__step_months": 2, **changes}
+    )
+
+
 @pytest.fixture(scope="module")
 def days(tmp_path_factory):
-    return write_days(tmp_path_factory.mktemp("bars") / "days.csv")
+    return write_days(tmp_path_factory.mktemp("bars") / "days.csv", last="2020-08-01")
 
 
 def test_the_windows_are_those_worked_out_by_hand(days):
@@ -46,9 +54,7 @@ def test_the_windows_are_those_worked_out_by_hand(days):
     [(1, 0, 3, True, 0), (2, 0, 2, False, 0), (2, 3, 2, False, 3)],
 )
 def test_overlaps_and_gaps_are_seen(days, step, embargo, windows, overlap, gap):
-    plan = make_plan(
-        tiny(days, walkforward__step_months=step, env__market__embargo_bars=embargo)
-    )
+    plan = make_plan(tiny(days, walkforward__step_months=step, env__market__embargo_bars=embargo))
     assert len(plan.windows) == windows
     assert (plan.overlap(), plan.gap_bars()) == (overlap, gap)
 
@@ -110,7 +116,7 @@ def test_a_plan_is_read_back(days, tmp_path):
 
 
 def test_a_plan_that_is_not_that_of_its_folder_is_refused(tmp_path):
-    data = write_days(tmp_path / "days.csv")
+    data = write_days(tmp_path / "days.csv", last="2020-08-01")
     root = tmp_path / "walk"
 
     def refusal(overrides=None):
@@ -121,9 +127,11 @@ def test_a_plan_that_is_not_that_of_its_folder_is_refused(tmp_path):
     assert "holds no walkforward.json" in refusal()
     save_plan(make_plan(tiny(data)), root)
     assert "--set learn.gamma with --resume" in refusal({"learn.gamma": 0.5})
-    write_days(data, change=lambda days, prices: prices * (1 + (days == days[-1])))
+    write_days(
+        data, last="2020-08-01", change=lambda days, prices: prices * (1 + (days == days[-1]))
+    )
     assert "the bars are not those that" in refusal()
-    write_days(data)
+    write_days(data, last="2020-08-01")
     path = root / "walkforward.json"
     written = json.loads(path.read_text())
     written["windows"][0]["test"]["bars"] = 1

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onegraph.stages.flags import choose_stages
-from onegraph.stages.page.charts import require_plots
+from onegraph.stages.page.charts import PlotUnavailableError, require_plots
 from onegraph.stages.registry import format_set
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.cli.errors import EXPECTED
@@ -74,7 +74,7 @@ def walkforward(
     Ctrl-C saves the state of what runs and exits with 130; --resume goes on from it.
     """
     if report:
-        require_plots()
+        _require_plots()
     if resume is not None:
         root = resume
         plan = _resumed(resume, config, overrides, stages, device, run_dir)
@@ -113,6 +113,13 @@ def walkforward(
         path = root / PAGE
         path.write_text(page, encoding="utf-8")
         print(f"report: {path} ({len(page.encode()) / 1024:,.0f} KiB)")
+
+
+def _require_plots() -> None:
+    try:
+        require_plots()
+    except PlotUnavailableError as error:
+        raise PlotUnavailableError(f"{error}, or leave the page out (--no-report)") from None
 
 
 def _resumed(

@@ -152,7 +152,7 @@ def read_result(root: Path, run: RunId, bars_digest: str) -> RunResult | None:
 
 
 def _read_curves(path: Path) -> dict[str, EquityCurve]:
-    with np.load(path, allow_pickle=False) as arrays:
+    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
         return {
             name: EquityCurve(*(arrays[f"{name.replace(' ', '_')}_{field}"] for field in _FIELDS))
             for name in NAMES

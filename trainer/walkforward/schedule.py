@@ -15,7 +15,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -112,6 +112,7 @@ class _Worker:
     process: subprocess.Popen[str]
     log: Path
     cause: str = ""
+    foreign: list[str] = field(default_factory=list)
 
 
 def in_processes(
@@ -243,14 +244,16 @@ def _hear(worker: _Worker, line: str, watcher: Watcher) -> None:
         else:
             watcher.progress(worker.run, float(told["done"]), str(told["note"]))
     except (ValueError, KeyError, TypeError):
-        with worker.log.open("a") as log:  # not of our making, and it may say what is wrong
-            log.write(line)
+        worker.foreign.append(line)  # not of our making, and it may say what is wrong
 
 
 def _conclude(worker: _Worker, watcher: Watcher, stopping: bool) -> None:
     code = worker.process.wait()
     text = worker.log.read_text(encoding="utf-8", errors="replace").strip()
-    if not text:
+    if worker.foreign:
+        with worker.log.open("a", encoding="utf-8") as log:
+            log.write("on standard output:\n" + "".join(worker.foreign))
+    elif not text:
         worker.log.unlink()
     if code == 0:
         watcher.finished(worker.run)
