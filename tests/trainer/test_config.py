@@ -325,7 +325,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert refusal("none.toml") == (
         "none.toml: no such file; the shipped configs are bit-flip, chain, coin,"
-        " demo, truncation-probe"
+        " demo, truncation-probe, walkforward-sample"
     )
     (tmp_path / "folder").mkdir()
     assert refusal("folder").startswith("folder: cannot be read (Is a directory)")

@@ -25,6 +25,9 @@ from onegraph.trainer.walkforward.tables import (
 #: Seeds that the equity chart draws; of more, the least, the middle and the most.
 MOST_LINES = 7
 
+#: Ratio of the highest to the lowest equity from which the chart has a logarithmic scale.
+WIDE = 4.0
+
 
 def render(summary: Summary, root: Path) -> str:
     """The page of a finished walk-forward, one HTML document that loads nothing.
@@ -96,10 +99,13 @@ def _pooled(summary: Summary, root: Path) -> str:
         Series(name, c.curve.time.astype("datetime64[ns]"), c.curve.equity[1:])
         for name, c in chains.items()
     ]
-    chart = Chart("equity", "Equity", "end of bar (UTC)", "equity").lines(series)
-    some = ""
+    # What is compounded over years reads as a rate on a logarithmic scale, and not at all on another.
+    least = min(float(s.y.min()) for s in series)
+    log = 0 < WIDE * least < max(float(s.y.max()) for s in series)
+    chart = Chart("equity", "Equity", "end of bar (UTC)", "equity").lines(series, log=log)
+    some = " Logarithmic scale." if log else ""
     if len(drawn) < len(summary.plan.seeds):
-        some = f" Of {len(summary.plan.seeds)} seeds: the least, the middle and the most return."
+        some += f" Of {len(summary.plan.seeds)} seeds: the least, the middle and the most return."
     return section(
         "pooled",
         "All tests, chained",
