@@ -99,7 +99,7 @@ def _pooled(summary: Summary, root: Path) -> str:
         Series(name, c.curve.time.astype("datetime64[ns]"), c.curve.equity[1:])
         for name, c in chains.items()
     ]
-    # What is compounded over years reads as a rate on a logarithmic scale, and not at all on another.
+    # What is compounded over years shows its rate on a logarithmic scale alone.
     least = min(float(s.y.min()) for s in series)
     log = 0 < WIDE * least < max(float(s.y.max()) for s in series)
     chart = Chart("equity", "Equity", "end of bar (UTC)", "equity").lines(series, log=log)
