@@ -23,7 +23,7 @@ from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.market import Metrics
 from onegraph.trainer.part_figures import PartFigures, part_figures
-from onegraph.trainer.progress import ProgressDisplay
+from onegraph.trainer.progress import Display, ProgressDisplay
 from onegraph.trainer.replay import BATCH
 from onegraph.trainer.trainer import LEARNED, Trainer, TrainerError
 
@@ -134,6 +134,7 @@ class Loop:
         run_dir: where ``config.toml``, ``metrics.jsonl`` and ``checkpoints/`` go.
         stop: asked between steps; when it says yes the state is saved and the run ends with
             `InterruptedRunError`.
+        display: makes what shows the progress, from the total and a label.
     """
 
     def __init__(
@@ -142,11 +143,13 @@ class Loop:
         run_dir: Path,
         *,
         stop: Callable[[], bool] = lambda: False,
+        display: Callable[[int, str], Display] = ProgressDisplay,
     ) -> None:
         self.trainer, self.run_dir, self.stop = trainer, run_dir, stop
         self.config = trainer.config
         self.epochs: list[EpochSummary] = []
-        self.display: ProgressDisplay | None = None
+        self.display: Display | None = None
+        self._make_display = display
         self._begun = trainer.progress.learns
         self._validation: WindowEvaluator | None = None
         if trainer.market is not None:
@@ -202,7 +205,7 @@ class Loop:
         self._write_config()
         self._begun = self.trainer.progress.learns
         total = self.config.loop.total_env_steps
-        with ProgressDisplay(total, f"stages {format_set(self.trainer.stages)}") as display:
+        with self._make_display(total, f"stages {format_set(self.trainer.stages)}") as display:
             self.display = display
             try:
                 while self.trainer.env_steps < total and not self._stale():

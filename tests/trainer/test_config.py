@@ -20,6 +20,13 @@ from onegraph.trainer.config import (
     shipped_configs,
 )
 
+DATES = {
+    "env.market.train_end": dt.date(2010, 1, 1),
+    "env.market.validation_end": dt.date(2011, 1, 1),
+}
+
+SHIPPED = ["bit-flip", "chain", "coin", "demo", "truncation-probe", "walkforward-sample"]
+
 SMALL = """
 [env]
 lanes = 4
@@ -87,7 +94,7 @@ def test_defaults_alone_are_a_valid_config():
     assert load_config() == Config()
 
 
-@pytest.mark.parametrize("name", ["bit-flip", "chain", "coin", "demo", "truncation-probe"])
+@pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_configs_load_by_name(name):
     assert load_config(name).run_dir == f"runs/{name}"
     assert load_config(shipped_configs()[name]) == load_config(name)
@@ -283,6 +290,32 @@ def test_a_bad_value_is_refused_by_name(write, toml, message):
             {"learn.budget.q": 0.8},
             "override learn.budget.q = 0.8: makes the shares add up to 1.1; they must add up to 1",
         ),
+        (
+            {**DATES, "env.market.train_start": dt.date(2010, 1, 1)},
+            "override env.market.train_start = 2010-01-01: leaves no training; use a day before",
+        ),
+        (
+            {**DATES, "env.market.test_end": dt.date(2011, 1, 1)},
+            "override env.market.test_end = 2011-01-01: leaves no test; use a day after",
+        ),
+        (
+            {"env.market.test_end": dt.date(2011, 1, 1)},
+            "override env.market.test_end = 2011-01-01: has no meaning without dates; give train_",
+        ),
+        (
+            {"walkforward.seeds": [1, 2, 1]},
+            "override walkforward.seeds = [1, 2, 1]: has a number twice; list each once",
+        ),
+        ({"walkforward.seeds": 0}, "override walkforward.seeds = 0: use a list, such as"),
+        ({"walkforward.seeds": []}, "override walkforward.seeds = []: give at least 1 values"),
+        (
+            {"walkforward.gpus": [0, 1]},
+            "override walkforward.gpus = [0, 1]: is 2 devices for workers = 1, which leaves some",
+        ),
+        (
+            {"walkforward.gpus": [0], "device": "host"},
+            "override walkforward.gpus = [0]: names GPUs, and device = 'host' uses none",
+        ),
         ({"learn.lrs": 1}, "override learn.lrs = 1: unknown field; did you mean learn.lr?"),
         ({"seed": 1, "seed.low": 2}, "override seed.low: seed is set to a value, so it has no low"),
     ],
@@ -307,7 +340,13 @@ def test_values_that_do_not_fit_one_another_are_refused(write, overrides, messag
         {"env.market.adjustments": "splits.csv"},
         {"env.market.adjustments": [[dt.date(2005, 2, 28), 0.5], ["2000-06-21", 1]]},
         {"env.market.features.returns": [], "env.market.features.volume_mean": 0},
+        {
+            **DATES,
+            "env.market.train_start": dt.date(2009, 12, 31),
+            "env.market.test_end": dt.date(2011, 1, 2),
+        },
         {"env.market.data": "sample:IBM", "env.market.symbol": "IBM"},
+        {"walkforward.workers": 4, "walkforward.gpus": [2, 0]},
         {"learn.max_grad_norm": 0.0},
         {"network.noisy": True, "network.spectral_cap": 1.0},
         {"network.head": "c51", "aux.iql": True, "aux.modulate": True},
@@ -319,11 +358,20 @@ def test_values_at_the_edge_are_taken(write, overrides):
     load_config(write(SMALL), overrides)
 
 
+def test_a_count_of_seeds_stands_for_the_seeds_from_0(write):
+    assert load_config(write("[walkforward]\nseeds = 4")).walkforward.seeds == (0, 1, 2, 3)
+    assert load_config(write("[walkforward]\nseeds = [7, 3]")).walkforward.seeds == (7, 3)
+    assert config_from_json(config_to_json(load_config("x.toml")), "x") == load_config("x.toml")
+    assert refusal(write("[walkforward]\nseeds = true")).startswith(
+        "x.toml: walkforward.seeds = true: use a list"
+    )
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert refusal("none.toml") == (
         "none.toml: no such file; the shipped configs are bit-flip, chain, coin,"
-        " demo, truncation-probe"
+        " demo, truncation-probe, walkforward-sample"
     )
     (tmp_path / "folder").mkdir()
     assert refusal("folder").startswith("folder: cannot be read (Is a directory)")
@@ -362,7 +410,7 @@ def test_an_override_without_a_field_or_equals_sign_is_refused(text):
         parse_override(text)
 
 
-@pytest.mark.parametrize("name", [None, "bit-flip", "chain", "coin", "demo", "truncation-probe"])
+@pytest.mark.parametrize("name", [None, *SHIPPED])
 def test_a_dumped_config_loads_back_equal(write, name):
     config = load_config(name, {"run_dir": 'a "b" \\ \x7f \u00e9 \U0001f4c8\n'})
     assert load_config(write(config_to_toml(config))) == config
@@ -446,5 +494,6 @@ def test_the_reference_covers_the_resolved_dump():
             section = line.strip("[]") + "."
         elif line:
             dumped.add(section + line.partition(" =")[0])
-    absent = {"env.market.train_end", "env.market.validation_end"}
+    dates = ("train_start", "train_end", "validation_end", "test_end")
+    absent = {f"env.market.{name}" for name in dates}
     assert {row.name for row in config_reference()} == dumped | absent

@@ -17,7 +17,14 @@ from onegraph.trainer.envs.bars import features_of
 from onegraph.trainer.envs.base import reset_program, walk_program
 from onegraph.trainer.envs.build import build_environment, build_market, load_bars
 from onegraph.trainer.envs.tabular import chain, cliff, truncation_probe
-from onegraph.trainer.market import FeatureList, MarketDataError, load_sample
+from onegraph.trainer.market import (
+    FeatureList,
+    MarketDataError,
+    Normaliser,
+    Windows,
+    compute_features,
+    load_sample,
+)
 
 # ------------------------------------------------------------------------ tables
 
@@ -169,6 +176,32 @@ def test_dates_replace_fractions_and_bars_are_dropped_between_windows():
     assert days[validation.stop - 1] < np.datetime64("2010-01-01") <= days[test.start]
     assert validation.start - train.stop >= 5
     assert test.stop == len(days)
+
+
+def test_four_dates_bound_the_windows_on_both_sides():
+    setup = build_market(
+        market(
+            env__market__train_start=dt.date(2005, 1, 1),
+            env__market__train_end=dt.date(2008, 1, 1),
+            env__market__validation_end=dt.date(2010, 1, 1),
+            env__market__test_end=dt.date(2011, 1, 1),
+        )
+    )
+    days = setup.bars.time.astype("datetime64[ns]").astype("datetime64[D]")
+    train, test = setup.windows.train, setup.windows.test
+    assert days[train.start - 1] < np.datetime64("2005-01-01") <= days[train.start]
+    assert days[test.stop - 1] < np.datetime64("2011-01-01") <= days[test.stop]
+    assert (setup.environment.first, setup.environment.last) == (train.start, train.stop)
+
+
+def test_given_windows_are_taken_as_they_are():
+    given = Windows(slice(100, 400), slice(410, 500), slice(505, 600))
+    setup = build_market(market(), given)
+    assert setup.windows == given
+    assert (setup.environment.first, setup.environment.last) == (100, 400)
+    fitted = Normaliser.fit(compute_features(setup.bars), given.train)
+    expected = fitted.apply(compute_features(setup.bars))
+    np.testing.assert_array_equal(setup.environment.features, expected)
 
 
 def test_an_empty_window_is_an_error_that_names_it():

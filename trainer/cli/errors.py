@@ -21,6 +21,7 @@ from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.page.run_folder import RunError
 from onegraph.trainer.stage_times import StageTimesError
 from onegraph.trainer.trainer import TrainerError
+from onegraph.trainer.walkforward.errors import WalkforwardError
 
 P = ParamSpec("P")
 
@@ -39,6 +40,7 @@ EXPECTED = (
     StageSetError,
     StageTimesError,
     TrainerError,
+    WalkforwardError,
     OSError,
 )
 

@@ -35,6 +35,7 @@ from .schema import (
     ReplayConfig,
     Schedule,
     TauSchedule,
+    WalkforwardConfig,
 )
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "ReplayConfig",
     "Schedule",
     "TauSchedule",
+    "WalkforwardConfig",
     "config_from_json",
     "config_reference",
     "config_to_json",

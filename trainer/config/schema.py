@@ -22,6 +22,12 @@ Horizons = Annotated[
 Spans = Annotated[
     tuple[Annotated[int, Field(ge=2, le=100_000, strict=True)], ...], Field(strict=False)
 ]
+Months = Annotated[int, Field(ge=1, le=1200)]
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+Ordinal = Annotated[int, Field(ge=0, le=1023, strict=True)]
+
+#: Seeds of a walk-forward; more than this is a slip.
+MOST_SEEDS = 1000
 
 
 class MismatchError(ValueError):
@@ -274,11 +280,17 @@ class MarketConfig(Section):
         0.2, gt=0.0, lt=1.0, description="fraction of the bars that selects the checkpoint"
     )
     test: float = Field(0.2, gt=0.0, lt=1.0, description="fraction of the bars that is reported")
+    train_start: dt.date | None = Field(
+        None, description="first day (UTC) of training, read with train_end; absent: the first bar"
+    )
     train_end: dt.date | None = Field(
         None,
         description="first day (UTC) after training; with validation_end it replaces the fractions",
     )
     validation_end: dt.date | None = Field(None, description="first day (UTC) after validation")
+    test_end: dt.date | None = Field(
+        None, description="first day (UTC) after the test, read with train_end; absent: all bars"
+    )
     purge_bars: int = Field(
         0,
         ge=0,
@@ -327,10 +339,20 @@ class MarketConfig(Section):
                 self, absent, "is absent; give both train_end and validation_end, or neither"
             )
         if self.train_end is not None and self.validation_end is not None:
+            if self.train_start is not None and self.train_start >= self.train_end:
+                problem = f"leaves no training; use a day before train_end, {self.train_end}"
+                raise MismatchError(self, "train_start", problem)
             if self.validation_end <= self.train_end:
                 problem = f"leaves no validation; use a day after train_end, {self.train_end}"
                 raise MismatchError(self, "validation_end", problem)
+            if self.test_end is not None and self.test_end <= self.validation_end:
+                problem = f"leaves no test; use a day after validation_end, {self.validation_end}"
+                raise MismatchError(self, "test_end", problem)
             return
+        for field in ("train_start", "test_end"):
+            if getattr(self, field) is not None:
+                problem = "has no meaning without dates; give train_end and validation_end too"
+                raise MismatchError(self, field, problem)
         total = self.train + self.validation + self.test
         if abs(total - 1.0) > 1e-9:
             problem = (
@@ -670,6 +692,59 @@ class LoopConfig(Section):
     )
 
 
+def _seeds_of(value: object) -> object:
+    """A number n stands for the seeds 0 to n - 1."""
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SEEDS:
+        return tuple(range(value))
+    return value
+
+
+class WalkforwardConfig(Section):
+    """Windows that walk forward by months, each trained with several seeds.
+
+    `onegraph walkforward` reads it, with env.market's purge_bars and embargo_bars; a single run
+    does not.
+    """
+
+    train_months: Months = Field(36, description="calendar months (UTC) to train on")
+    val_months: Months = Field(12, description="months after those that select the checkpoint")
+    test_months: Months = Field(12, description="months after those that are reported")
+    step_months: Months = Field(
+        12,
+        description="months from one window to the next; test_months has the tests follow one "
+        "another",
+    )
+    seeds: Annotated[tuple[Seed, ...], BeforeValidator(_seeds_of), Field(strict=False)] = Field(
+        (0, 1, 2),
+        min_length=1,
+        max_length=MOST_SEEDS,
+        description="each window is trained with each of these; a number n stands for 0 to n - 1",
+    )
+    workers: int = Field(
+        1, ge=1, le=1024, description="runs at a time, each in its own process; 1: one by one"
+    )
+    gpus: Annotated[tuple[Ordinal, ...], Field(strict=False)] = Field(
+        (),
+        max_length=1024,
+        description="CUDA devices that the workers are spread over, each by its number; empty: "
+        "the one that a run takes by itself",
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for field in ("seeds", "gpus"):
+            values = getattr(self, field)
+            if len(set(values)) != len(values):
+                raise MismatchError(self, field, "has a number twice; list each once")
+        if len(self.gpus) > self.workers:
+            problem = (
+                f"is {len(self.gpus)} devices for workers = {self.workers}, which leaves some"
+                " idle; raise workers, or name fewer"
+            )
+            raise MismatchError(self, "gpus", problem)
+        return self
+
+
 class Config(Section):
     """A whole run."""
 
@@ -700,6 +775,9 @@ class Config(Section):
     hindsight: HindsightConfig = Field(HindsightConfig(), description="hindsight replay")
     learn: LearnConfig = Field(LearnConfig(), description="learner")
     loop: LoopConfig = Field(LoopConfig(), description="loop")
+    walkforward: WalkforwardConfig = Field(
+        WalkforwardConfig(), description="read by onegraph walkforward"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -742,4 +820,7 @@ class Config(Section):
         if self.loop.timed_steps > self.loop.epoch_steps:
             problem = f"is more than loop.epoch_steps = {self.loop.epoch_steps}; lower it"
             raise MismatchError(self, "loop.timed_steps", problem)
+        if self.walkforward.gpus and self.device == "host":
+            problem = "names GPUs, and device = 'host' uses none; leave one of the two out"
+            raise MismatchError(self, "walkforward.gpus", problem)
         return self

@@ -16,7 +16,7 @@ from onegraph.trainer.market.metrics import (
 )
 from onegraph.trainer.market.read import read_bars
 from onegraph.trainer.market.sample import SAMPLE_SYMBOLS, load_sample
-from onegraph.trainer.market.windows import Windows, split, walk_forward
+from onegraph.trainer.market.windows import Windows, split, walk_forward, walk_forward_months
 
 __all__ = [
     "SAMPLE_SYMBOLS",
@@ -38,4 +38,5 @@ __all__ = [
     "read_bars",
     "split",
     "walk_forward",
+    "walk_forward_months",
 ]
