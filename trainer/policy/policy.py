@@ -78,7 +78,7 @@ def policy_of(trainer: Trainer) -> Policy:
             "the market environment was built without its normaliser, so that raw features can't be"
             " scaled; build it with build_market"
         )
-    return _policy(trainer.config, facts, trainer.state(), trainer.progress.learns, "the trainer")
+    return policy_from_state(trainer.config, facts, trainer.state(), trainer.progress.learns, "the trainer")
 
 
 def read_policy(path: Path) -> Policy:
@@ -94,7 +94,7 @@ def read_policy(path: Path) -> Policy:
     checkpoint = load_checkpoint(path)
     facts = checkpoint.policy or _rebuilt(checkpoint)
     config, learns = checkpoint.config, checkpoint.progress.learns
-    policy = _policy(config, facts, checkpoint.state, learns, str(checkpoint.path))
+    policy = policy_from_state(config, facts, checkpoint.state, learns, str(checkpoint.path))
     return replace(policy, path=checkpoint.path)
 
 
@@ -113,9 +113,14 @@ def _rebuilt(checkpoint: Checkpoint) -> PolicyFacts:
     return facts
 
 
-def _policy(
+def policy_from_state(
     config: Config, facts: PolicyFacts, state: Mapping[str, NDArray[Any]], learns: int, where: str
 ) -> Policy:
+    """The policy of a state that has ``theta``, ``counters`` and what the network keeps.
+
+    Raises:
+        ExportError: the state is of another network, or not finite; it begins with `where`.
+    """
     try:
         network = QNetwork.of(config, facts)
     except MismatchError as error:
