@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 
@@ -9,16 +10,18 @@ import numpy as np
 import pytest
 from policy.served import Served
 from safetensors.numpy import save_file
-from trainer.setups import fill, full_market, make, market, short, steps
+from trainer.setups import fill, full_market, make, market, short, steps, tabular
 
 from onegraph.kernels.device import HostDevice
 from onegraph.trainer import checkpoint as checkpoints
 from onegraph.trainer.checkpoint import FORMAT, CheckpointError, load_checkpoint, save_checkpoint
 from onegraph.trainer.cli import main
 from onegraph.trainer.config import load_config
+from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.market import load_sample
 from onegraph.trainer.policy import whole_file
 from onegraph.trainer.policy.errors import ExportError
+from onegraph.trainer.policy.facts import FeatureScaling, PolicyFacts
 from onegraph.trainer.policy.onnx_graph import build_model
 from onegraph.trainer.policy.policy import policy_of, read_policy
 from onegraph.trainer.trainer import Trainer
@@ -136,6 +139,56 @@ def test_the_file_is_served(tmp_path, chain_file):
     served = Served((tmp_path / "p.onnx").read_bytes())
     assert served.inputs == ["observation"]
     assert served.run(observation=np.eye(5, dtype=np.float32))["q"].shape == (5, 2)
+
+
+class NumberedStates(TabularEnvironment):
+    """An environment of one's own, whose observations are numbers and whose actions have names."""
+
+    def policy_facts(self):
+        return PolicyFacts(
+            observation_width=self.observation_width, action_names=("left", "right"), one_hot=True
+        )
+
+
+def test_an_environment_says_what_its_policy_needs(tmp_path):
+    made = tabular(short())
+    own = NumberedStates(**{f.name: getattr(made, f.name) for f in dataclasses.fields(made)})
+    trainer = steps(fill(make(HostDevice(), short(), environment=own)), 2)
+    save_checkpoint(tmp_path / "x", trainer)
+    model = build_model(read_policy(tmp_path / "x"))
+    about = {prop.key: prop.value for prop in model.metadata_props}
+    assert json.loads(about["action_names"]) == ["left", "right"]
+    found = Served(model.SerializeToString()).run(observation=np.arange(5))
+    np.testing.assert_allclose(found["q"], trainer.q_values(np.eye(5, dtype="f4")), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"action_names": ()}, "a set of actions that is empty"),
+        ({"observation_width": 0}, "an observation"),
+        ({"positions": (1.0,)}, "1 positions for 2 actions"),
+        ({"position_features": ("held",)}, "0 features and 1 more columns make no observation"),
+        ({"positions": (0.0, float("nan"))}, "finite number"),
+        ({"unknown": 1}, "not permitted"),
+    ],
+)
+def test_facts_that_contradict_themselves(changes, message):
+    with pytest.raises(ValueError, match=message):
+        PolicyFacts(**{"observation_width": 3, "action_names": ("a", "b")} | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mean": (0.0, 1.0)}, "2 means"),
+        ({"std": (-1.0,)}, "below 0"),
+        ({"clip": 0.0}, "not above"),
+    ],
+)
+def test_a_scaling_that_fits_no_features(changes, message):
+    with pytest.raises(ValueError, match=message):
+        FeatureScaling(**{"names": ("a",), "mean": (0.0,), "std": (1.0,), "clip": 10.0} | changes)
 
 
 # ------------------------------------------------------------------------ what can't be exported

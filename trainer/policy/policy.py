@@ -78,7 +78,10 @@ def policy_of(trainer: Trainer) -> Policy:
             "the market environment was built without its normaliser, so that raw features can't be"
             " scaled; build it with build_market"
         )
-    return policy_from_state(trainer.config, facts, trainer.state(), trainer.progress.learns, "the trainer")
+    names = ("theta", "counters", *(b.name for b in trainer.network.state()))
+    with trainer.device.ledger.within("io"):
+        state = {name: trainer.workspace.read(name) for name in names}
+    return policy_from_state(trainer.config, facts, state, trainer.progress.learns, "the trainer")
 
 
 def read_policy(path: Path) -> Policy:
@@ -92,7 +95,7 @@ def read_policy(path: Path) -> Policy:
         ExportError: a checkpoint that can't give a policy; with the remedy.
     """
     checkpoint = load_checkpoint(path)
-    facts = checkpoint.policy or _rebuilt(checkpoint)
+    facts = checkpoint.policy if checkpoint.policy is not None else _rebuilt(checkpoint)
     config, learns = checkpoint.config, checkpoint.progress.learns
     policy = policy_from_state(config, facts, checkpoint.state, learns, str(checkpoint.path))
     return replace(policy, path=checkpoint.path)
