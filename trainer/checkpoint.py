@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from onegraph.guards.markers import cold_path
 from onegraph.stages.registry import format_set
 from onegraph.trainer.config import Config, ConfigError, config_from_json, config_to_json
+from onegraph.trainer.policy.facts import PolicyFacts, facts_of
 from onegraph.trainer.trainer import Progress, Trainer
 
 FORMAT = "onegraph-checkpoint-1"
@@ -33,12 +35,15 @@ class Checkpoint:
         config: the run's config.
         progress: where the run stood.
         state: every persistent buffer by name.
+        policy: what the policy needs to be known of the environment; ``None`` in a checkpoint of an
+            environment that does not say, or from before they were kept.
     """
 
     path: Path
     config: Config
     progress: Progress
     state: dict[str, NDArray[np.generic]]
+    policy: PolicyFacts | None = None
 
 
 @cold_path("writes a checkpoint")
@@ -50,11 +55,13 @@ def save_checkpoint(path: Path, trainer: Trainer) -> None:
     Raises:
         CheckpointError: it could not be written; what stood at `path` still does.
     """
+    facts = facts_of(trainer.environment)
     # One entry: safetensors writes several in any order, and equal states must give equal files.
     about = {
         "config": json.loads(config_to_json(_as_run(trainer))),
         "progress": asdict(trainer.progress),
         "stages": format_set(trainer.stages),
+        "policy": facts.model_dump(mode="json") if facts is not None else None,
     }
     metadata = {FORMAT: json.dumps(about)}
     partial = path.with_name(path.name + f".partial-{os.getpid()}")
@@ -102,10 +109,19 @@ def load_checkpoint(path: Path) -> Checkpoint:
         about = json.loads(metadata[FORMAT])
         config = config_from_json(json.dumps(about["config"]), str(path))
         progress = Progress(**about["progress"])
-    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        kept = about.get("policy")
+        policy = PolicyFacts.model_validate(kept) if kept is not None else None
+    except (
+        SafetensorError,
+        OSError,
+        KeyError,
+        TypeError,
+        json.JSONDecodeError,
+        ValidationError,
+    ) as error:
         raise CheckpointError(
             f"{path}: this is no whole checkpoint ({error}); use an earlier one, or start anew"
         ) from error
     except ConfigError as error:
         raise CheckpointError(f"{path}: its config can't be used: {error}") from error
-    return Checkpoint(path, config, progress, state)
+    return Checkpoint(path, config, progress, state, policy)

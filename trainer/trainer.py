@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onegraph.guards.markers import cold_path, hot_path
 from onegraph.kernels.common.layout import ADAM_GROUPS, Counter
-from onegraph.kernels.device.base import Device, DeviceError
+from onegraph.kernels.device.base import Device, DeviceArray, DeviceError
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.kernels.learner.advance_counters import reschedule
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField, read_record
@@ -382,6 +382,26 @@ class Trainer:
         """The online network's parameters [size]."""
         with self.device.ledger.within("epoch"):
             return self.workspace.read("theta")
+
+    @cold_path("in the epoch scope, when no step runs")
+    def view(self, name: str) -> DeviceArray:
+        """A device buffer in place, for other libraries to read without a copy.
+
+        ``torch.from_dlpack(trainer.view("replay_state"))`` is the replay's states [capacity, Sp]
+        as a tensor, ``theta`` the parameters [size], on the host as on a GPU; ``torch.as_tensor``
+        and ``cupy.asarray`` take it on a GPU. Steps go on working in the same memory, so:
+
+        - read it, do not write to it: a step relies on what it left there;
+        - call `wait` after steps and before you read again; be done reading (on a GPU:
+          ``torch.cuda.synchronize()``) before the next step;
+        - it is the trainer's buffer until `reconfigure` changes its size, or `close`. From then on
+          ``view.freed`` is true; a tensor made before keeps the memory and the last values.
+
+        Raises:
+            KeyError: no such buffer, or one that has no device array now; with the names.
+        """
+        with self.device.ledger.within("epoch"):
+            return self.workspace.view(name)
 
     @cold_path("in the epoch scope, when no step runs")
     def q_values(self, observations: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ from onegraph.trainer.cli import (
     bench,
     data,
     demo,
+    export,
     guard,
     report,
     stages,
@@ -31,6 +32,7 @@ app.command("bench")(reported(bench.run_bench))
 app.command("config")(reported(train.show_config))
 app.command("verify")(reported(verify.verify_stages))
 app.command("walkforward")(reported(walkforward.walkforward))
+app.command("export")(reported(export.export))
 app.command("report")(reported(report.report))
 app.command("guard", context_settings=guard.PASSED_ON, add_help_option=False)(guard.guard)
 app.add_typer(stages.app, name="stages")

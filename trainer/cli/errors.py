@@ -19,6 +19,7 @@ from onegraph.trainer.config import ConfigError, MismatchError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.page.run_folder import RunError
+from onegraph.trainer.policy.errors import ExportError
 from onegraph.trainer.stage_times import StageTimesError
 from onegraph.trainer.trainer import TrainerError
 from onegraph.trainer.walkforward.errors import WalkforwardError
@@ -32,6 +33,7 @@ EXPECTED = (
     ConfigError,
     DeviceError,
     DeviceUnavailableError,
+    ExportError,
     MarketDataError,
     MismatchError,
     PlotUnavailableError,

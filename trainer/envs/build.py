@@ -74,6 +74,7 @@ def build_market(config: Config, windows: Windows | None = None) -> MarketSetup:
         lanes=config.env.lanes,
         seed=config.seed,
         max_steps=config.env.max_episode_steps,
+        normaliser=normaliser,
     )
     return MarketSetup(bars, windows, environment)
 
