@@ -86,6 +86,7 @@ def test_a_run_ends_with_its_tables_and_its_files(capsys, tmp_path):
     ]
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == [
         "best.safetensors",
+        "last-1.safetensors",
         "last.safetensors",
     ]
 

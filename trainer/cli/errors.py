@@ -16,9 +16,11 @@ from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import StageSetError
 from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import ConfigError, MismatchError
+from onegraph.trainer.event_log import TensorBoardUnavailableError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.page.run_folder import RunError
+from onegraph.trainer.run_directory import RunBusyError
 from onegraph.trainer.stage_times import StageTimesError
 from onegraph.trainer.trainer import TrainerError
 
@@ -35,9 +37,11 @@ EXPECTED = (
     MismatchError,
     PlotUnavailableError,
     ProgramError,
+    RunBusyError,
     RunError,
     StageSetError,
     StageTimesError,
+    TensorBoardUnavailableError,
     TrainerError,
     OSError,
 )

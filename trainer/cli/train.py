@@ -33,6 +33,7 @@ from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.loop import Loop, q_error, q_table
 from onegraph.trainer.market import Metrics, comparison_rows
+from onegraph.trainer.run_directory import RunDirectory
 from onegraph.trainer.trainer import Trainer, TrainerError
 
 #: Shown below ``onegraph train --help``: every field that a config file or ``--set`` can give.
@@ -88,17 +89,30 @@ def train(
         Path | None,
         typer.Option("--resume", help="A run folder or checkpoint to go on from, with its config."),
     ] = None,
+    tensorboard: Annotated[
+        bool | None,
+        typer.Option(
+            "--tensorboard/--no-tensorboard",
+            help="Write event files into the run's folder; default: the config's.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Train. Ctrl-C saves the state and exits with 130; --resume goes on from it."""
+    if tensorboard is not None:
+        overrides = [*(overrides or ()), f"loop.tensorboard={str(tensorboard).lower()}"]
     if resume is not None:
         if config is not None:
             raise TrainerError(
                 f"--config {config} with --resume {resume}: a resumed run has its own config; leave"
                 " --config out, and change single fields with --set"
             )
+        if resume.is_dir():
+            RunDirectory(resume).refuse_if_busy()
         checkpoint = load_checkpoint(resume)
         settings = resumed_config(checkpoint, overrides, device)
         folder = run_dir or run_folder_of(checkpoint, Path(settings.run_dir))
+        RunDirectory(folder).refuse_if_busy()
     else:
         checkpoint = None
         settings = read_config(config, overrides, device)
@@ -128,19 +142,24 @@ def run_folder_of(checkpoint: Checkpoint, otherwise: Path) -> Path:
 
 
 def refuse_used_folder(folder: Path) -> None:
-    """A new run does not write over another's checkpoints.
+    """A new run does not write over another's files.
+
+    What a run left that was killed before its first checkpoint is no hindrance: there is nothing
+    to go on from. The loop moves its metrics aside.
 
     Raises:
         TrainerError: the folder holds a run.
+        RunBusyError: a process trains in the folder.
     """
-    last = folder / "checkpoints" / "last.safetensors"
-    if last.exists() or (folder / "checkpoints" / "best.safetensors").exists():
-        how = folder if last.exists() else folder / "checkpoints" / "best.safetensors"
+    run = RunDirectory(folder)
+    run.refuse_if_busy()
+    if there := run.checkpoints:
+        how = folder if run.last in there else there[0]
         raise TrainerError(
             f"{folder} holds a run already; go on with it (--resume {how}), or name another"
             " folder (--run-dir)"
         )
-    if (folder / "metrics.jsonl").exists():
+    if run.metrics.exists() and not run.lock.exists():
         raise TrainerError(
             f"{folder} holds the metrics of another run; remove them, or name another folder"
             " (--run-dir)"
@@ -156,6 +175,8 @@ def run_training(
     trainer = Trainer(config, device, choice.stages, say=console.print)
     if checkpoint is not None:
         trainer.restore(checkpoint.state, checkpoint.progress)
+        if checkpoint.note:
+            console.print(f"{checkpoint.path} {checkpoint.note}", markup=False)
     where = f"from {checkpoint.path}, " if checkpoint is not None else ""
     console.print(
         f"{where}device {device.kind} ({device.name}), stages {stage_names(choice.stages)}"
