@@ -77,4 +77,4 @@ def _epoch(line: bytes) -> int | None:
         epoch = json.loads(line)["epoch"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return epoch if isinstance(epoch, int) and epoch > 0 else None
+    return epoch if type(epoch) is int and epoch > 0 else None
