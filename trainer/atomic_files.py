@@ -55,18 +55,21 @@ def keep_under(path: Path, name: Path, folder: Path) -> None:
     The file keeps its own name as well, so that at no moment there is none.
 
     Args:
-        folder: a `partial_folder`.
+        path: the file.
+        name: its further name, on the same file system.
+        folder: a `partial_folder` there.
     """
     second = folder / name.name
     try:
-        os.link(path, second)  # noqa: PTH200
+        os.link(path, second)
     except OSError as error:
         if error.errno not in NOT_SUPPORTED:
             raise
         shutil.copyfile(path, second)
         with second.open("rb") as file:
             os.fsync(file.fileno())
-    put_in_place(second, name)
+    # Not flushed: a loss of power may bring back what had the name, which is whole too.
+    os.replace(second, name)  # noqa: PTH105
 
 
 def sync_folder(folder: Path) -> None:

@@ -74,6 +74,8 @@ def save_checkpoint(path: Path, trainer: Trainer, *, previous: Path | None = Non
     """Write the trainer's state to `path`, whole or not at all. Equal states give equal files.
 
     Args:
+        path: made, with its folder, if it is not there.
+        trainer: between two steps.
         previous: where the file goes that is at `path` now; without it, it is replaced.
 
     Raises:

@@ -13,7 +13,6 @@ from pathlib import Path
 from onegraph.trainer.atomic_files import remove_partial
 from onegraph.trainer.checkpoint import BEST, CHECKPOINTS, LAST, PREVIOUS
 
-
 #: What file systems answer that have no locks.
 NO_LOCKS = {errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
@@ -49,7 +48,7 @@ class RunDirectory:
 
     @property
     def lock(self) -> Path:
-        """Locked while a process trains here; left by one that ended before its first checkpoint."""
+        """Locked while a process trains here; left by one that ended before any checkpoint."""
         return self.path / ".lock"
 
     @property
