@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -53,8 +54,9 @@ class EventLog:
     """
 
     def __init__(self, folder: Path, env_steps: int) -> None:
-        # Of two files that are begun in the same second, one would be written over the other.
-        suffix = f".{os.getpid()}"
+        # Of two files that are begun in the same second, one would be written over the other; and
+        # TensorBoard reads them by the order of their names.
+        suffix = f".{time.time_ns()}.{os.getpid()}"
         self._writer = require_tensorboard().SummaryWriter(
             str(folder), purge_step=env_steps + 1, filename_suffix=suffix
         )

@@ -86,14 +86,16 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_to_the_same_end(
 
 
 @pytest.mark.soak
-def test_a_hundred_killed_runs_go_on_to_the_same_end(straight, tmp_path, errors):
+def test_a_hundred_killed_runs_go_on_to_the_same_end(straight, tmp_path, errors, capsys):
     """Those that go on are killed again, up to twice."""
     ways = [
         kill_and_compare(seed, straight, tmp_path / str(seed), errors, most=3, earliest=-0.2)
         for seed in range(100, 200)
     ]
     flat = [way for run in ways for way in run]
-    print(f"{len(ways)} runs, {len(flat)} kills: {flat.count('resumed')} resumed")
+    with capsys.disabled():
+        counts = f"{flat.count('resumed')} resumed, {flat.count('anew')} started anew"
+        print(f"\n{len(ways)} runs, {len(flat)} kills: {counts}")
     assert flat.count("resumed") > 50, "most kills have to hit a run that has a checkpoint"
 
 
