@@ -41,7 +41,7 @@ from onegraph.trainer.trainer import Trainer, TrainerError
 pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
 
 SETS = [pytest.param(s, id=format_set(s)) for s in valid_sets()]
-SMALL_RUNS = {"short": short(), "uniform": short(replay__alpha=0.0), "market": market()}
+SMALL_RUNS = {"short": short(), "uniform": short(replay__alpha=0.0)}
 #: One of each way of doing things is enough for what no stage rewrites.
 FULL_RUNS = {
     **{f"full at {stages}": (stages, full()) for stages in FOUR_SETS},

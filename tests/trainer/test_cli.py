@@ -179,6 +179,18 @@ def test_a_run_goes_on_with_its_own_config(capsys, trained, tmp_path):
     assert f"from {trained}/checkpoints/last.safetensors, " in capsys.readouterr().err
 
 
+def test_going_on_in_another_runs_folder_is_refused(capsys, trained, tmp_path):
+    assert train("--config", "chain", *sets(), "--run-dir", "mine") == 0
+    capsys.readouterr()
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    line = refusal(capsys, train("--resume", trained, "--run-dir", "mine"))
+    assert line.startswith("mine holds a run already; go on with it (--resume mine), or name")
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    # Its own folder by another name is its own.
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    assert train("--resume", "mine", "--run-dir", "link") == 0
+
+
 def test_a_checkpoint_out_of_its_folder_goes_on_in_the_configs(trained, tmp_path):
     alone = tmp_path / "deep" / "alone.safetensors"
     alone.parent.mkdir()

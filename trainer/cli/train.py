@@ -17,7 +17,7 @@ from onegraph.kernels.learner.categorical import support
 from onegraph.stages.flags import StageChoice, choose_stages
 from onegraph.stages.phase_report import PhaseReport
 from onegraph.stages.registry import stage_names
-from onegraph.trainer.checkpoint import Checkpoint, load_checkpoint
+from onegraph.trainer.checkpoint import CHECKPOINTS, Checkpoint, load_checkpoint
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.config import (
     Config,
@@ -111,8 +111,7 @@ def train(
             RunDirectory(resume).refuse_if_busy()
         checkpoint = load_checkpoint(resume)
         settings = resumed_config(checkpoint, overrides, device)
-        folder = run_dir or run_folder_of(checkpoint, Path(settings.run_dir))
-        RunDirectory(folder).refuse_if_busy()
+        folder = run_folder_of(checkpoint, run_dir, Path(settings.run_dir))
     else:
         checkpoint = None
         settings = read_config(config, overrides, device)
@@ -128,17 +127,26 @@ def resumed_config(
     return override_config(checkpoint.config, _given(overrides, device), str(checkpoint.path))
 
 
-def run_folder_of(checkpoint: Checkpoint, otherwise: Path) -> Path:
-    """The folder of the run that wrote a checkpoint, or, for a file moved elsewhere, another.
+def run_folder_of(checkpoint: Checkpoint, asked: Path | None, otherwise: Path) -> Path:
+    """Where a run goes on: in the folder that was asked for, or the one that it was in.
+
+    Args:
+        checkpoint: of the run.
+        asked: for a folder; ``None`` for the checkpoint's own.
+        otherwise: for a file that was moved out of a run folder.
 
     Raises:
-        TrainerError: that other folder holds a run.
+        TrainerError: a folder that is not the run's own holds a run.
+        RunBusyError: a process trains in the folder.
     """
     parent = checkpoint.path.parent if checkpoint.path.parent.name else Path.cwd()
-    if parent.name == "checkpoints":
-        return parent.parent
-    refuse_used_folder(otherwise)
-    return otherwise
+    own = parent.parent if parent.name == CHECKPOINTS else None
+    folder = asked or own or otherwise
+    if own is not None and folder.resolve() == own.resolve():
+        RunDirectory(folder).refuse_if_busy()
+    else:
+        refuse_used_folder(folder)
+    return folder
 
 
 def refuse_used_folder(folder: Path) -> None:
@@ -303,6 +311,8 @@ def evaluate(
     config = resumed_config(loaded, overrides, device)
     trainer = Trainer(config, open_device(config.device), frozenset(range(1, 7)))
     trainer.restore(loaded.state, loaded.progress)
+    if loaded.note:
+        notes().print(f"{loaded.path} {loaded.note}", markup=False)
     notes().print(f"{loaded.path}: {loaded.progress.learns:,} learning steps")
     print_result(trainer, window)
 
