@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -57,9 +58,11 @@ def started(command: list[str]) -> subprocess.Popen[bytes]:
 
 def begun(folder: Path, command: list[str]) -> subprocess.Popen[bytes]:
     """A process that runs a command, from the moment that it trains in the folder."""
-    (folder / ".lock").unlink(missing_ok=True)
-    process = started(command)
-    while not (folder / ".lock").exists() and process.poll() is None:
+    process, lock = started(command), folder / ".lock"
+    while process.poll() is None:
+        with suppress(FileNotFoundError):
+            if lock.read_text().strip() == str(process.pid):
+                break
         time.sleep(0.001)
     return process
 
@@ -72,7 +75,9 @@ def killed_after(seconds: float, folder: Path, command: list[str]) -> bool:
     process = begun(folder, command) if seconds >= 0 else started(command)
     time.sleep(abs(seconds))
     process.send_signal(signal.SIGKILL)
-    return process.wait() == -signal.SIGKILL
+    code = process.wait()
+    assert code in (0, -signal.SIGKILL), command
+    return code != 0
 
 
 def go_on(folder: Path, new: list[str], errors: Callable[[], str]) -> str:

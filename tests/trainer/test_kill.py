@@ -66,13 +66,14 @@ def kill_and_compare(seed, straight, folder, errors, most, earliest=0.0):
     folder.mkdir()
     chance = random.Random(seed)
     new = kill.arguments(EPOCHS)
-    command, ways = [*new, "--run-dir", str(folder)], []
+    command, ways, ended = [*new, "--run-dir", str(folder)], [], False
     for _ in range(chance.randint(1, most)):
-        if not kill.killed_after(chance.uniform(earliest, 1.0) * seconds, folder, command):
+        moment = chance.uniform(earliest, 1.0) * seconds
+        if ended := not kill.killed_after(moment, folder, command):
             break
         command = kill.way_on(folder, new, errors)
         ways.append("resumed" if "--resume" in command else "anew")
-    if ways:
+    if not ended:
         assert main(command) == 0, errors()
     assert left(folder) == whole, f"seed {seed}: {ways}"
     return ways
