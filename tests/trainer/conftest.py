@@ -5,6 +5,7 @@ import pytest
 pytest.register_assert_rewrite(
     "timing_rules",
     "trainer.contract",
+    "trainer.kill",
     "trainer.proofs",
     "trainer.resuming",
     "trainer.setups",
