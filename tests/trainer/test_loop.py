@@ -213,7 +213,7 @@ def test_checkpoints_are_written_every_so_many_epochs_and_at_the_end(
 
 @pytest.mark.parametrize("stages", ["0", "3,1", "4", "all"])
 @pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
-@pytest.mark.parametrize("checks", [3, 16, 25, 33], ids=lambda n: f"at question {n}")
+@pytest.mark.parametrize("checks", [3, 25], ids=lambda n: f"at question {n}")
 def test_a_run_that_is_stopped_and_resumed_is_the_run_that_was_not(tmp_path, stages, checks):
     config = short(**RUN)
     straight, _ = run(tmp_path / "straight", config, stages)
