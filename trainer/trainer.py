@@ -126,8 +126,12 @@ class Trainer:
         self.workspace.ensure(self.collect_program.buffers)
 
     def _build(self) -> None:
-        """Allocate; halve the replay while it exceeds the cap or the device is short of memory."""
-        capacity = self._capped(self.config.replay.capacity)
+        """Allocate; halve the replay while it exceeds the cap or the device is short of memory.
+
+        A capacity that was found by halving leaves the device its working memory as well. One that
+        fits as it was asked for is left alone: it may be that of a checkpoint.
+        """
+        asked = capacity = self._capped(self.config.replay.capacity)
         while True:
             self._emit(self.config, capacity)
             self.workspace = Workspace(self.device)
@@ -139,7 +143,17 @@ class Trainer:
                     raise
                 capacity = self._halved(capacity, f"memory is short: {error.detail}")
                 continue
-            break
+            left, wanted = self.device.memory_free(), self.device.working_bytes
+            if (
+                capacity == asked
+                or left >= wanted
+                or self._half(capacity) < self._floor(self.config)
+            ):
+                break
+            self.workspace.close()
+            capacity = self._halved(
+                capacity, f"{left:,} bytes would be left, modules and graphs may need {wanted:,}"
+            )
         self._learn = self._learn_runner()
         self._collect = self._collect_runner()
         Runner(reset_program(self.environment), self.workspace).step()
@@ -173,9 +187,12 @@ class Trainer:
             )
         return capacity
 
+    def _half(self, capacity: int) -> int:
+        """About half of a capacity, a multiple of the lanes."""
+        return capacity // 2 // self.config.env.lanes * self.config.env.lanes
+
     def _halved(self, capacity: int, why: str) -> int:
-        lanes = self.config.env.lanes
-        half = capacity // 2 // lanes * lanes
+        half = self._half(capacity)
         if half < self._floor(self.config):
             raise TrainerError(
                 f"replay.capacity: {capacity:,} rows of {self._row_bytes()} bytes do not fit"

@@ -354,6 +354,8 @@ class Device(ABC):
     name: str
     #: Whether a call hands its work over and returns, so that its own time is the host's.
     runs_later: bool = False
+    #: Bytes that whoever fills the memory should leave for modules, graphs and workspaces.
+    working_bytes: int = 0
 
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.ledger = ledger if ledger is not None else Ledger()

@@ -133,6 +133,8 @@ class CudaDevice(Device):
 
     kind = "cuda"
     runs_later = True
+    #: Eight of cuBLASLt's workspaces, or that much of modules and graphs.
+    working_bytes = 256 << 20
 
     def __init__(
         self, ledger: Ledger | None = None, *, gemm: Gemm = "auto", index: int = 0

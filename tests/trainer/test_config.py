@@ -404,6 +404,30 @@ def test_an_override_is_read_as_toml_or_text(text, field, value):
     assert parse_override(text) == (field, value)
 
 
+@pytest.mark.parametrize(
+    ("toml", "override", "stages"),
+    [
+        ("stages = 4", {}, "4"),
+        ('stages = "4"', {}, "4"),
+        ("", dict([parse_override("stages=4")]), "4"),
+        ("", dict([parse_override("stages=0")]), "0"),
+        ("stages = 2", dict([parse_override("stages=0-4")]), "0-4"),
+        ("", dict([parse_override("stages=1,2")]), "1,2"),
+    ],
+)
+def test_a_lone_number_of_stages_needs_no_quotes(write, toml, override, stages):
+    config = load_config(write(toml), override)
+    assert config.stages == stages
+    assert load_config(write(config_to_toml(config))) == config
+    assert override_config(load_config(), {"stages": 4}, "run").stages == "4"
+
+
+@pytest.mark.parametrize("value", ["4.0", "true", "[1, 2]"])
+def test_stages_are_text_or_a_whole_number(write, value):
+    with pytest.raises(ConfigError, match=r"stages = .*: use text, in quotes"):
+        load_config(write(f"stages = {value}"))
+
+
 @pytest.mark.parametrize("text", ["seed", "=3", ""])
 def test_an_override_without_a_field_or_equals_sign_is_refused(text):
     with pytest.raises(ConfigError, match=r"write field=value, such as learn\.batch_size=32"):

@@ -7,7 +7,14 @@ one step of one lane; k counts learn steps from 0.
 import datetime as dt
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -681,6 +688,9 @@ class LoopConfig(Section):
     checkpoint_every: int = Field(
         1, ge=0, lt=2**31, description="epochs between two checkpoints; 0: only at the end"
     )
+    tensorboard: bool = Field(
+        default=False, description="write event files for TensorBoard into the run's folder"
+    )
     early_stop_epochs: int = Field(
         0,
         ge=0,
@@ -778,6 +788,12 @@ class Config(Section):
     walkforward: WalkforwardConfig = Field(
         WalkforwardConfig(), description="read by onegraph walkforward"
     )
+
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _number_of_stages(cls, value: object) -> object:
+        """A lone number means the same whether or not it stands in quotes."""
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
