@@ -14,7 +14,14 @@ from trainer.setups import fill, full_market, make, market, short, steps, tabula
 
 from onegraph.kernels.device import HostDevice
 from onegraph.trainer import checkpoint as checkpoints
-from onegraph.trainer.checkpoint import FORMAT, CheckpointError, load_checkpoint, save_checkpoint
+from onegraph.trainer.checkpoint import (
+    CHECKSUM,
+    FIRST_FORMAT,
+    FORMAT,
+    CheckpointError,
+    load_checkpoint,
+    save_checkpoint,
+)
 from onegraph.trainer.cli import main
 from onegraph.trainer.config import load_config
 from onegraph.trainer.envs.tabular import TabularEnvironment
@@ -41,14 +48,25 @@ def chain_file(tmp_path):
     return saved(tmp_path, short())[0]
 
 
-def without_facts(path):
-    """The checkpoint as it was before it kept what the policy needs."""
-    loaded = load_checkpoint(path)
+def about_of(path):
+    """What the checkpoint says of itself, as a file without a checksum says it."""
     with checkpoints.safe_open(path, framework="numpy") as file:
         about = json.loads(file.metadata()[FORMAT])
-    del about["policy"]
-    save_file(loaded.state, path, metadata={FORMAT: json.dumps(about)})
+    del about[CHECKSUM]
+    return about
+
+
+def written(path, state, about):
+    """A checkpoint of the first format, which has no checksum that a change would break."""
+    save_file(state, path, metadata={FIRST_FORMAT: json.dumps(about)})
     return path
+
+
+def without_facts(path):
+    """The checkpoint as it was before it kept what the policy needs."""
+    loaded, about = load_checkpoint(path), about_of(path)
+    del about["policy"]
+    return written(path, loaded.state, about)
 
 
 def refusal(capsys, *arguments):
@@ -126,10 +144,9 @@ def test_an_old_checkpoint_is_rebuilt_from_its_data(tmp_path, config):
 
 def test_facts_that_are_damaged(tmp_path, chain_file):
     loaded = load_checkpoint(chain_file)
-    with checkpoints.safe_open(chain_file, framework="numpy") as file:
-        about = json.loads(file.metadata()[FORMAT])
+    about = about_of(chain_file)
     about["policy"]["action_names"] = []
-    save_file(loaded.state, chain_file, metadata={FORMAT: json.dumps(about)})
+    written(chain_file, loaded.state, about)
     with pytest.raises(CheckpointError, match="this is no whole checkpoint"):
         load_checkpoint(chain_file)
 
@@ -254,22 +271,20 @@ def test_one_name_for_two_files(tmp_path, capsys, chain_file):
 def test_a_run_that_diverged(tmp_path, chain_file):
     loaded = load_checkpoint(chain_file)
     loaded.state["theta"][3] = np.nan
-    with checkpoints.safe_open(chain_file, framework="numpy") as file:
-        metadata = file.metadata()
-    save_file(loaded.state, chain_file, metadata=metadata)
+    about = about_of(chain_file)
+    written(chain_file, loaded.state, about)
     with pytest.raises(ExportError, match=r"1 of \d+ parameters are not finite: the run diverged"):
         read_policy(chain_file)
 
 
 def test_a_state_of_another_network(chain_file):
     loaded = load_checkpoint(chain_file)
-    with checkpoints.safe_open(chain_file, framework="numpy") as file:
-        metadata = file.metadata()
+    about = about_of(chain_file)
     loaded.state["theta"] = loaded.state["theta"][:-8]
-    save_file(loaded.state, chain_file, metadata=metadata)
+    written(chain_file, loaded.state, about)
     with pytest.raises(ExportError, match="the network of its config has"):
         read_policy(chain_file)
     del loaded.state["theta"]
-    save_file(loaded.state, chain_file, metadata=metadata)
+    written(chain_file, loaded.state, about)
     with pytest.raises(ExportError, match="it has no theta"):
         read_policy(chain_file)
