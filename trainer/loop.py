@@ -22,6 +22,7 @@ from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.market import Metrics
+from onegraph.trainer.offline import held_out_figures
 from onegraph.trainer.part_figures import PartFigures, part_figures
 from onegraph.trainer.progress import ProgressDisplay
 from onegraph.trainer.replay import BATCH
@@ -101,7 +102,8 @@ class EpochSummary:
         """A line for the log."""
         parts = [
             f"epoch {self.epoch}",
-            f"{self.env_steps:,} env steps",
+            # An offline run steps no environment.
+            f"{self.env_steps:,} env steps" if self.env_steps else f"{self.learn_steps:,} steps",
             f"loss {self.loss:.4g}",
             f"Q {self.q_mean:.4g}",
             f"step_ms {self.step_ms:.3f}",
@@ -201,11 +203,11 @@ class Loop:
         """
         self._write_config()
         self._begun = self.trainer.progress.learns
-        total = self.config.loop.total_env_steps
+        total = self._total
         with ProgressDisplay(total, f"stages {format_set(self.trainer.stages)}") as display:
             self.display = display
             try:
-                while self.trainer.env_steps < total and not self._stale():
+                while self._done < total and not self._stale():
                     self._epoch(total)
             finally:
                 self.display = None
@@ -213,6 +215,21 @@ class Loop:
         if not self.best_checkpoint.exists():
             self._save(self.best_checkpoint)
         return self.epochs
+
+    @property
+    def _total(self) -> int:
+        """Where the run ends: in env steps, or in learn steps where nothing is collected."""
+        config = self.config
+        return config.loop.total_env_steps if self._collects else config.offline.learn_steps
+
+    @property
+    def _done(self) -> int:
+        """How far it is, in the unit of `_total`."""
+        return self.trainer.env_steps if self._collects else self.trainer.progress.learns
+
+    @property
+    def _collects(self) -> bool:
+        return self.trainer.offline is None
 
     def _stale(self) -> bool:
         patience = self.config.loop.early_stop_epochs
@@ -226,17 +243,20 @@ class Loop:
         # A run that is resumed within an epoch goes on to the end of that epoch.
         begin = trainer.progress.learns // loop.epoch_steps * loop.epoch_steps
         goal = begin + loop.epoch_steps
+        if not self._collects:
+            goal = min(goal, total)
+        each = loop.learn_every if self._collects else 0
         stamp, step_ms, learning_since = 0, 0.0, 0.0
-        while trainer.progress.learns < goal and trainer.env_steps < total:
+        while trainer.progress.learns < goal and self._done < total:
             self._check_stop()
-            for _ in range(loop.learn_every):
+            for _ in range(each):
                 trainer.collect()
             if trainer.rows < loop.start_steps:
                 self._show("filling the replay")
                 continue
             learning_since = learning_since or time.perf_counter()
             round_end = min(trainer.progress.learns + loop.learns_per_collect, goal)
-            ends = round_end == goal or trainer.env_steps >= total
+            ends = round_end == goal or self._done >= total
             while (step := trainer.progress.learns) < round_end:
                 if ends and step == round_end - 1:
                     step_ms = self._measured_step()
@@ -334,7 +354,7 @@ class Loop:
 
     def _show(self, note: str) -> None:
         if self.display is not None:
-            self.display.update(self.trainer.env_steps, note)
+            self.display.update(self._done, note)
 
     @cold_path("once an epoch")
     def _finish_epoch(self, steps: int, step_ms: float, wall_ms: float, started: float) -> None:
@@ -394,6 +414,10 @@ class Loop:
             error = q_error(self.trainer, self.trainer.environment)
             summary.extra["max_q_error"] = error
             summary.score = -error
+        offline = self.trainer.offline
+        if offline is not None and offline.held_out is not None:
+            # No score: values that agree with one another are not a policy that is good.
+            summary.extra |= held_out_figures(self.trainer, offline.held_out)
         if summary.score is None:
             return
         progress, least = self.trainer.progress, self.config.loop.early_stop_min_delta

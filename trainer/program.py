@@ -292,7 +292,12 @@ class DqnPrograms:
     # ---------------------------------------------------------------- collect and evaluate
 
     def collect(self) -> StepProgram:
-        """Act in every lane, step the environment, insert what happened: stage 0's form."""
+        """Act in every lane, step the environment, insert what happened: stage 0's form.
+
+        Where the replay holds recorded transitions, nothing is collected: the program is empty.
+        """
+        if self.shapes.config.offline.transitions:
+            return StepProgram("collect", "collect", (), ())
         acting, values = self._acting()
         act, insert = self.legacy.act(values), self.legacy.insert()
         counters = self.legacy.counters(1)

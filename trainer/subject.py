@@ -38,6 +38,8 @@ class TrainerRun:
     @hot_path
     def step(self, *, timed: bool = False) -> Mapping[str, StepCounts]:
         learned = self.trainer.learn(timed=timed)
+        if self.trainer.offline is not None:
+            return {"learn": learned}
         return {"learn": learned, "collect": self.trainer.collect(timed=timed)}
 
     def choices(self) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import ConfigError, MismatchError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
+from onegraph.trainer.offline.errors import TransitionsError
 from onegraph.trainer.page.run_folder import RunError
 from onegraph.trainer.stage_times import StageTimesError
 from onegraph.trainer.trainer import TrainerError
@@ -39,6 +40,7 @@ EXPECTED = (
     StageSetError,
     StageTimesError,
     TrainerError,
+    TransitionsError,
     OSError,
 )
 
