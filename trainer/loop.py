@@ -136,6 +136,7 @@ class Loop:
         run_dir: where ``config.toml``, ``metrics.jsonl`` and ``checkpoints/`` go.
         stop: asked between steps; when it says yes the state is saved and the run ends with
             `InterruptedRunError`.
+        after_epoch: called at the end of each epoch with its summary, when no step runs.
     """
 
     def __init__(
@@ -144,8 +145,10 @@ class Loop:
         run_dir: Path,
         *,
         stop: Callable[[], bool] = lambda: False,
+        after_epoch: Callable[[EpochSummary], None] = lambda _: None,
     ) -> None:
         self.trainer, self.run_dir, self.stop = trainer, run_dir, stop
+        self.after_epoch = after_epoch
         self.config = trainer.config
         self.epochs: list[EpochSummary] = []
         self.display: ProgressDisplay | None = None
@@ -395,6 +398,7 @@ class Loop:
             file.write(summary.as_json() + "\n")
         if self.display is not None:
             self.display.say(summary.line())
+        self.after_epoch(summary)
         at = history["stamp_end"]
         longest = int(np.argmax(np.minimum(runs, at - self._begun)))
         if self._too_many(int(at[longest]), int(runs[longest])):

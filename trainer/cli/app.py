@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from onegraph.trainer.cli import bench, demo, guard, report, stages, train, verify
+from onegraph.trainer.cli import bench, demo, guard, prove, report, stages, train, verify
 from onegraph.trainer.cli.errors import reported
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.command("demo")(reported(demo.demo))
 app.command("bench")(reported(bench.run_bench))
 app.command("config")(reported(train.show_config))
 app.command("verify")(reported(verify.verify_stages))
+app.command("prove")(reported(prove.prove))
 app.command("report")(reported(report.report))
 app.command("guard", context_settings=guard.PASSED_ON, add_help_option=False)(guard.guard)
 app.add_typer(stages.app, name="stages")
