@@ -18,15 +18,14 @@ from onegraph.stages.phase_report import PhaseReport, phase_report
 from onegraph.stages.registry import format_set
 from onegraph.trainer.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from onegraph.trainer.config import config_to_toml
-from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
-from onegraph.trainer.envs.tabular import TabularEnvironment
-from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
+from onegraph.trainer.envs.base import FinishedEpisodes
 from onegraph.trainer.market import Metrics
 from onegraph.trainer.offline import held_out_figures
 from onegraph.trainer.part_figures import PartFigures, part_figures
 from onegraph.trainer.progress import ProgressDisplay
 from onegraph.trainer.replay import BATCH
 from onegraph.trainer.trainer import LEARNED, Trainer, TrainerError
+from onegraph.trainer.validation import validator
 
 #: How often the display, and the check for skipped steps, look at the published record.
 DISPLAY_EVERY = 64
@@ -66,6 +65,7 @@ class EpochSummary:
         epoch_skipped, epoch_invalid_rows: in this epoch.
         skipped_in_a_row: steps of the longest run of skipped ones that reaches into this epoch.
         parts: of the epoch's last learning step; ``None`` where no such part is on.
+        extra: by name what the environment measures, and the means of the collected episodes.
         stages, device: under which its times were taken; a resumed run may change them.
     """
 
@@ -109,6 +109,8 @@ class EpochSummary:
             f"step_ms {self.step_ms:.3f}",
             f"{self.seconds:.1f} s",
         ]
+        if (gain := self.extra.get("episode_return")) is not None:
+            parts.append(f"return {gain:.4g} of {self.extra['episodes']:,.0f} episodes")
         if self.score is not None:
             parts.append(f"score {self.score:.4g}")
         if self.epoch_skipped:
@@ -153,18 +155,7 @@ class Loop:
         self.epochs: list[EpochSummary] = []
         self.display: ProgressDisplay | None = None
         self._begun = trainer.progress.learns
-        self._validation: WindowEvaluator | None = None
-        if trainer.market is not None:
-            self._validation = WindowEvaluator(
-                trainer.programs,
-                trainer.workspace,
-                trainer.market,
-                trainer.market.windows.validation,
-                "validation",
-            )
-        self._goals: GoalEvaluator | None = None
-        if isinstance(trainer.environment, BitFlipEnvironment):
-            self._goals = GoalEvaluator(trainer.programs, trainer.workspace, trainer.environment)
+        self._validate = validator(trainer.environment, trainer)
 
     # ---------------------------------------------------------------- files
 
@@ -391,6 +382,8 @@ class Loop:
             device=f"{trainer.device.kind} ({trainer.device.name})",
         )
         trainer.progress.invalid_rows = invalid
+        if (finished := trainer.take_finished()) is not None:
+            summary.extra.update(_collected(finished))
         self._score(summary)
         summary.seconds = time.perf_counter() - started
         self.epochs.append(summary)
@@ -409,21 +402,15 @@ class Loop:
 
     def _score(self, summary: EpochSummary) -> None:
         """Evaluate, and keep the state if it is the best so far."""
-        if self._validation is not None:
-            summary.validation = self._validation.metrics()
-            summary.score = summary.validation.sharpe
-        elif self._goals is not None:
-            summary.score = summary.extra["success_rate"] = self._goals.success_rate()
-        elif isinstance(self.trainer.environment, TabularEnvironment):
-            error = q_error(self.trainer, self.trainer.environment)
-            summary.extra["max_q_error"] = error
-            summary.score = -error
         offline = self.trainer.offline
         if offline is not None and offline.held_out is not None:
             # No score: values that agree with one another are not a policy that is good.
             summary.extra |= held_out_figures(self.trainer, offline.held_out)
-        if summary.score is None:
+        if self._validate is None:
             return
+        found = self._validate()
+        summary.score, summary.validation = found.score, found.metrics
+        summary.extra.update(found.figures)
         progress, least = self.trainer.progress, self.config.loop.early_stop_min_delta
         best = progress.best_score
         if math.isfinite(summary.score) and (best is None or summary.score > best + least):
@@ -433,17 +420,17 @@ class Loop:
             progress.epochs_without_gain += 1
 
 
+def _collected(finished: FinishedEpisodes) -> dict[str, float]:
+    """The epoch's episodes in numbers; nothing but their count where none ended."""
+    count = len(finished.returns)
+    if not count:
+        return {"episodes": 0.0}
+    return {
+        "episodes": float(count),
+        "episode_return": float(finished.returns.mean()),
+        "episode_length": float(finished.lengths.mean()),
+    }
+
+
 def _named(arrays: list[str]) -> str:
     return f"{', '.join(arrays)} {'holds' if len(arrays) == 1 else 'hold'} NaN or infinity"
-
-
-def q_table(trainer: Trainer, environment: TabularEnvironment) -> np.ndarray[Any, Any]:
-    """The learned action values [S, A] of a tabular environment."""
-    observations = np.eye(environment.observation_width, dtype=np.float32)
-    return trainer.q_values(observations)
-
-
-def q_error(trainer: Trainer, environment: TabularEnvironment) -> float:
-    """The largest difference from the exact action values, over states that can be visited."""
-    exact = environment.optimal_q(trainer.config.learn.gamma)
-    return float(np.abs(q_table(trainer, environment) - exact).max())

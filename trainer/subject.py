@@ -40,7 +40,10 @@ class TrainerRun:
         learned = self.trainer.learn(timed=timed)
         if self.trainer.offline is not None:
             return {"learn": learned}
-        return {"learn": learned, "collect": self.trainer.collect(timed=timed)}
+        counts = {"learn": learned, "collect": self.trainer.collect(timed=timed)}
+        if (handover := self.trainer.handover) is not None:
+            counts["env_actions"] = handover
+        return counts
 
     def choices(self) -> NDArray[Any]:
         return self.trainer.indices()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onegraph.guards.markers import cold_path, hot_path
-from onegraph.kernels.common.layout import ADAM_GROUPS, Counter
+from onegraph.kernels.common.layout import ADAM_GROUPS, Counter, Flag
 from onegraph.kernels.device.base import Device, DeviceError
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.kernels.learner.advance_counters import reschedule
@@ -22,9 +22,17 @@ from onegraph.stages.runner import PhaseTimes, Runner
 from onegraph.stages.workspace import Workspace
 from onegraph.trainer.changes import refused_change
 from onegraph.trainer.config import Config
-from onegraph.trainer.envs.base import Environment, reset_program
+from onegraph.trainer.envs.base import (
+    Environment,
+    FinishedEpisodes,
+    HostLanes,
+    HostStepped,
+    reset_program,
+)
 from onegraph.trainer.envs.build import MarketSetup, build_environment
+from onegraph.trainer.envs.gym.snapshot import SnapshotError, decoded, encoded
 from onegraph.trainer.hindsight import relabelling
+from onegraph.trainer.host_stepping import ACTIONS_BUDGET, HostStepping
 from onegraph.trainer.learner import GRADIENTS
 from onegraph.trainer.network import QNetwork, padded_width
 from onegraph.trainer.offline import OfflineData, Transitions, offline_run, ring_state
@@ -40,6 +48,9 @@ MIRRORS = {"counters": "h_counters", "schedule": "h_schedule", "skip": "h_skip"}
 #: What a learning step changes, unless it is skipped; a NaN in it never goes away by itself.
 LEARNED = ("theta", "theta_target", "adam_m", "adam_v")
 
+#: Lanes of the host in a checkpoint, uint8 [n].
+HOST_LANES = "host_lanes"
+
 #: Where the schedules' constants are, whichever of them the stages use.
 SCHEDULE_PARAMS = ("schedule_params", "h_params")
 
@@ -54,6 +65,7 @@ class Progress:
 
     Attributes:
         collects: vector steps so far.
+        reset_rows: rows among those of the vector steps that only reset a lane of the host.
         learns: learning steps so far.
         epoch: epochs finished.
         invalid_rows: rows inserted by the end of the last epoch that were not finite.
@@ -67,6 +79,7 @@ class Progress:
     invalid_rows: int = 0
     best_score: float | None = None
     epochs_without_gain: int = 0
+    reset_rows: int = 0
 
 
 class Trainer:
@@ -119,7 +132,16 @@ class Trainer:
                 f" {config.env.lanes}; make them equal"
             )
         self.progress = Progress()
-        self._build()
+        self._host: HostStepping | None = None
+        lanes: HostLanes | None = None
+        if isinstance(self.environment, HostStepped) and self.offline is None:
+            lanes = self.environment.open_lanes()
+        try:
+            self._build(lanes)
+        except BaseException:
+            if lanes is not None:
+                lanes.close()
+            raise
 
     # ---------------------------------------------------------------- construction
 
@@ -131,6 +153,8 @@ class Trainer:
         self.programs = DqnPrograms(self.shapes, self.environment)
         learn, collect = self.programs.learn(), self.programs.collect()
         self.budgets = {p.name: budget(p, self.stages) for p in (learn, collect)}
+        if self._host is not None:
+            self.budgets[self._host.reading.program.name] = ACTIONS_BUDGET
         self.learn_program = apply(learn, self.stages, self.programs)
         self.collect_program = apply(collect, self.stages, self.programs)
 
@@ -146,7 +170,7 @@ class Trainer:
         space = next(b.space for b in self.learn_program.buffers if b.name == "replay_leaves")
         return ring_buffers(self.shapes, space)
 
-    def _build(self) -> None:
+    def _build(self, lanes: HostLanes | None) -> None:
         """Allocate; halve the replay while it exceeds the cap or the device is short of memory."""
         capacity = self._capped(self.config.replay.capacity)
         while True:
@@ -165,8 +189,16 @@ class Trainer:
         self._collect = self._collect_runner()
         if self.offline is not None:
             self._load(self.offline.training)
-        else:
+            return
+        if lanes is None:
             Runner(reset_program(self.environment), self.workspace).step()
+            return
+        actions = self.programs.actions(self.environment, "collect")
+        self.budgets[actions.name] = ACTIONS_BUDGET
+        self._host = HostStepping(
+            self.environment, lanes, self.workspace, actions, self.config.seed
+        )
+        self._host.begin(self.programs)
 
     @cold_path("loads the replay, before the run begins")
     def _load(self, transitions: Transitions) -> None:
@@ -375,12 +407,15 @@ class Trainer:
 
     @property
     def env_steps(self) -> int:
-        """Steps of single environments so far."""
-        return self.progress.collects * self.shapes.lanes
+        """Steps of single environments so far; what only reset a lane is none."""
+        return self.progress.collects * self.shapes.lanes - self.progress.reset_rows
 
     @hot_path
     def collect(self, *, timed: bool = False) -> StepCounts:
         """One step of every lane, inserted into the replay.
+
+        Lanes of the host do the actions that the call before chose
+        (`onegraph.trainer.host_stepping`).
 
         Raises:
             TrainerError: the replay holds recorded transitions.
@@ -390,9 +425,25 @@ class Trainer:
                 f"this run learns from {self.offline.training.file} alone, and collects nothing;"
                 " leave offline.transitions out to collect"
             )
-        counts = self._collect.step(timed=timed)
+        if self._host is None:
+            counts = self._collect.step(timed=timed)
+        else:
+            stepped = self._host.advance()
+            self.progress.reset_rows += self.shapes.lanes - stepped
+            counts = self._collect.step(timed=timed)
+            self._host.counts = self._host.read()
         self.progress.collects += 1
         return counts
+
+    @property
+    def handover(self) -> StepCounts | None:
+        """Device calls of the last reading of the actions; ``None`` if no lanes are on the host."""
+        return None if self._host is None else self._host.counts
+
+    @cold_path("in the epoch scope, when no step runs")
+    def take_finished(self) -> FinishedEpisodes | None:
+        """The host's episodes that ended since the last call; ``None`` if no lanes are there."""
+        return None if self._host is None else self._host.lanes.take_finished()
 
     @hot_path
     def learn(self, *, timed: bool = False) -> StepCounts:
@@ -490,10 +541,13 @@ class Trainer:
 
     @property
     def runners(self) -> dict[str, Runner]:
-        """The programs' runners by program name."""
+        """The programs' runners by program name, in the order in which a step runs them."""
         if self.offline is not None:
             return {"learn": self._learn}
-        return {"learn": self._learn, "collect": self._collect}
+        found = {"learn": self._learn, "collect": self._collect}
+        if self._host is not None:
+            found[self._host.reading.program.name] = self._host.reading
+        return found
 
     def graph_nodes(self) -> dict[str, int]:
         """Nodes of the learning step's graphs, by graph."""
@@ -512,7 +566,23 @@ class Trainer:
 
     @cold_path("reads a whole state for a checkpoint")
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Every persistent buffer by name: all that a resumed run continues from."""
+        """Every persistent buffer by name, and lanes of the host: what a resumed run goes on from.
+
+        Lanes that can't be written down are said so once; such a run goes on from a reset of them.
+        """
+        state = self._device_state()
+        if self._host is not None:
+            lanes = self._host.lanes
+            said = bool(lanes.unsaved)
+            state[HOST_LANES] = encoded(lanes.state())
+            if lanes.unsaved and not said:
+                self.say(
+                    f"{self.config.env.id}: the state of its lanes can't be saved"
+                    f" ({lanes.unsaved}); a resumed run begins new episodes"
+                )
+        return state
+
+    def _device_state(self) -> dict[str, NDArray[np.generic]]:
         with self.device.ledger.within("io"):
             return {name: self.workspace.read(name) for name in self._persistent()}
 
@@ -522,8 +592,9 @@ class Trainer:
 
         Raises:
             TrainerError: a buffer is missing or of another shape.
+            GymnasiumError: the lanes saved are of another environment.
         """
-        own = self.state()
+        own = self._device_state()
         for name, current in own.items():
             if name not in state:
                 raise TrainerError(f"the checkpoint has no {name!r}; it is of another kind of run")
@@ -534,12 +605,42 @@ class Trainer:
                     f" and replay need {list(current.shape)} {current.dtype}; use the config that"
                     " it was trained with"
                 )
+        state = dict(state)
+        lanes_go_on = self._restored_lanes(state)
         nodes = np.zeros(self.shapes.nodes)
         tree.rebuild(np.asarray(state["replay_leaves"], np.float32), nodes)
         self._put_all({**{name: state[name] for name in own}, "replay_nodes": nodes})
         self._put_schedules()
         self.programs.restored()
         self.progress = progress
+        if self._host is not None:
+            if lanes_go_on:
+                self._host.go_on()
+            else:
+                self._host.begin(self.programs, progress.collects)
+
+    def _restored_lanes(self, state: dict[str, NDArray[np.generic]]) -> bool:
+        """Put the host's lanes where they were; if that can't be, end their episodes in `state`.
+
+        Those were broken off: the newest row of each lane becomes their last one, truncated.
+        """
+        if self._host is None:
+            return False
+        if HOST_LANES in state:
+            try:
+                saved = decoded(state[HOST_LANES].astype(np.uint8))
+            except SnapshotError as error:
+                raise TrainerError(f"the checkpoint's {HOST_LANES}: {error}") from error
+            if self._host.lanes.restore(saved):
+                return True
+        counters, flags = state["counters"], np.array(state["replay_flags"], np.uint8)
+        if counters[Counter.FILLED] > 0:
+            slot = (int(counters[Counter.HEAD]) - 1) % self.shapes.slots
+            newest = flags[slot * self.shapes.lanes : (slot + 1) * self.shapes.lanes]
+            done = Flag.TERMINATED | Flag.TRUNCATED | Flag.INVALID
+            newest[(newest & done) == 0] |= Flag.TRUNCATED
+        state["replay_flags"] = flags
+        return False
 
     def _put_all(self, state: dict[str, NDArray[np.generic]]) -> None:
         """Write buffers, and the host's mirrors of them."""
@@ -550,8 +651,10 @@ class Trainer:
                     self.workspace.host[mirror][...] = values
 
     def close(self) -> None:
-        """Free everything on the device."""
+        """Free everything on the device, and close lanes of the host."""
         self.workspace.close()
+        if self._host is not None:
+            self._host.lanes.close()
 
 
 def _same_program(before: StepProgram, after: StepProgram) -> bool:

@@ -17,9 +17,10 @@ from trainer.setups import OpenDevice, end_of
 from onegraph.kernels.common.layout import Counter, Diagnostic, Flag
 from onegraph.stages import format_set, valid_sets
 from onegraph.stages.flags import parse_stages
+from onegraph.trainer.action_values import q_error
 from onegraph.trainer.checkpoint import load_checkpoint, save_checkpoint
 from onegraph.trainer.config import Config, load_config
-from onegraph.trainer.loop import Loop, q_error
+from onegraph.trainer.loop import Loop
 from onegraph.trainer.offline import TransitionsError, transitions_from
 from onegraph.trainer.trainer import Trainer, TrainerError
 

@@ -155,6 +155,21 @@ def test_with_an_environment_the_policy_is_evaluated_in_it(file, capsys):
     assert "largest error: " in out
 
 
+def test_an_environment_of_gymnasium_evaluates_and_is_never_stepped_to_learn(
+    file, tmp_path, capsys
+):
+    at, wide = np.arange(40), np.linspace(-0.1, 0.1, 160, dtype=np.float32).reshape(40, 4)
+    columns = tiny_columns(40, state=wide, next_state=wide, terminated=at % 10 == 9)
+    np.savez(tmp_path / "poles.npz", **columns)
+    some = ["--set", "env.validation_episodes=2", "--set", "env.evaluation_episodes=3"]
+    some += ["--set", "replay.n_step=1", "--env", "CartPole-v1", "--transitions", "poles.npz"]
+    assert main(["train", *some, *FAST, "--run-dir", "run"]) == 0
+    out, err = capsys.readouterr()
+    assert "return_min" in out
+    assert "epoch 1 · 10 steps · loss" in err
+    assert " · score " in err
+
+
 def test_a_moved_file_is_named_when_the_run_goes_on(file, tmp_path, capsys):
     assert main(["train", "--transitions", file, *FAST, "--run-dir", "run"]) == 0
     (tmp_path / file).rename(tmp_path / "moved.npz")

@@ -10,11 +10,11 @@ from trainer.setups import OpenDevice, fill, make
 
 from onegraph.kernels.common.layout import Flag
 from onegraph.kernels.learner.iqn_readiness import Ready
+from onegraph.trainer.action_values import q_table
 from onegraph.trainer.config import Config, load_config, override_config
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator
-from onegraph.trainer.loop import q_table
 from onegraph.trainer.trainer import Trainer
 
 #: The shipped runs take five times as many steps; their schedules are shortened with them.

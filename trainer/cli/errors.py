@@ -16,6 +16,7 @@ from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import StageSetError
 from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import ConfigError, MismatchError
+from onegraph.trainer.envs.gym.errors import GymnasiumError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.offline.errors import TransitionsError
@@ -32,6 +33,7 @@ EXPECTED = (
     ConfigError,
     DeviceError,
     DeviceUnavailableError,
+    GymnasiumError,
     MarketDataError,
     MismatchError,
     PlotUnavailableError,

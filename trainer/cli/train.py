@@ -18,6 +18,7 @@ from onegraph.kernels.learner.categorical import support
 from onegraph.stages.flags import StageChoice, choose_stages
 from onegraph.stages.phase_report import PhaseReport
 from onegraph.stages.registry import stage_names
+from onegraph.trainer.action_values import q_error, q_table
 from onegraph.trainer.checkpoint import Checkpoint, load_checkpoint
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.config import (
@@ -30,11 +31,14 @@ from onegraph.trainer.config import (
 )
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.coin import OUTCOMES, CoinEnvironment
+from onegraph.trainer.envs.gym.environment import GymnasiumEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
+from onegraph.trainer.episodes import MOST_STEPS, EpisodeEvaluator
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
-from onegraph.trainer.loop import Loop, q_error, q_table
+from onegraph.trainer.loop import Loop
 from onegraph.trainer.market import Metrics, comparison_rows
 from onegraph.trainer.offline import RecordedEnvironment, held_out_figures
+from onegraph.trainer.progress import ProgressDisplay
 from onegraph.trainer.trainer import Trainer, TrainerError
 
 #: Shown below ``onegraph train --help``: every field that a config file or ``--set`` can give.
@@ -74,9 +78,26 @@ DeviceOption = Annotated[
 ]
 
 
-def read_config(name: str | None, overrides: list[str] | None, device: str | None) -> Config:
+EnvOption = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        metavar="ID",
+        help="An environment of gymnasium (CartPole-v1, module:Name-v0); without --config the"
+        " shipped config gymnasium is what it starts from.",
+    ),
+]
+
+
+def read_config(
+    name: str | None, overrides: list[str] | None, device: str | None, env: str | None = None
+) -> Config:
     """The config from a file and the command line."""
-    return load_config(name, _given(overrides, device))
+    values = _given(overrides, device)
+    if env is None:
+        return load_config(name, values)
+    chosen: dict[str, object] = {"env.kind": "gymnasium", "env.id": env}
+    return load_config("gymnasium" if name is None else name, chosen | values)
 
 
 def _given(overrides: list[str] | None, device: str | None) -> dict[str, object]:
@@ -88,6 +109,7 @@ def _given(overrides: list[str] | None, device: str | None) -> dict[str, object]
 
 def train(
     config: ConfigOption = None,
+    env: EnvOption = None,
     overrides: SetOption = None,
     stages: StagesOption = None,
     device: DeviceOption = None,
@@ -102,9 +124,14 @@ def train(
 ) -> None:
     """Train. Ctrl-C saves the state and exits with 130; --resume goes on from it."""
     if transitions is not None:
-        named = config is not None or resume is not None
+        named = any(given is not None for given in (config, env, resume))
         overrides = _with_transitions(transitions, overrides or [], environment_named=named)
     if resume is not None:
+        if env is not None:
+            raise TrainerError(
+                f"--env {env} with --resume {resume}: a resumed run goes on in its own environment;"
+                " leave --env out"
+            )
         if config is not None:
             raise TrainerError(
                 f"--config {config} with --resume {resume}: a resumed run has its own config; leave"
@@ -115,7 +142,7 @@ def train(
         folder = run_dir or run_folder_of(checkpoint, Path(settings.run_dir))
     else:
         checkpoint = None
-        settings = read_config(config, overrides, device)
+        settings = read_config(config, overrides, device, env)
         folder = run_dir or Path(settings.run_dir)
         refuse_used_folder(folder)
     run_training(settings, choose_stages(stages, settings.stages), folder, checkpoint)
@@ -229,7 +256,7 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
     """What the environment measures a policy by.
 
     Test-window figures beside the baselines, the share of goals that are reached, the coin's
-    returns, or action values.
+    returns, greedy episodes, or action values.
     """
     if trainer.market is not None:
         evaluator = WindowEvaluator(
@@ -248,6 +275,9 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
         print_returns(trainer)
     elif isinstance(trainer.environment, RecordedEnvironment):
         print_recorded(trainer)
+    elif isinstance(trainer.environment, GymnasiumEnvironment):
+        if trainer.environment.fresh is not None:
+            print_episodes(trainer, trainer.environment)
     elif isinstance(trainer.environment, TabularEnvironment):
         exact = trainer.environment.optimal_q(trainer.config.learn.gamma)
         rows = table("Action values", "state", "learned", "exact")
@@ -274,6 +304,22 @@ def print_recorded(trainer: Trainer) -> None:
             f" {found['held_out_q']:.4g}, {trainer.offline.held_out.rows:,} rows"
         )
     results().print("no environment was named, so the policy was not evaluated (env.kind)")
+
+
+def print_episodes(trainer: Trainer, environment: GymnasiumEnvironment) -> None:
+    """Returns of greedy episodes in lanes seeded apart from training's."""
+    episodes = trainer.config.env.evaluation_episodes
+    with ProgressDisplay(episodes, "greedy episodes") as display:
+        figures = EpisodeEvaluator(trainer, environment, episodes).run(display.update)
+    rows = table(f"{len(figures.returns)} greedy episodes of {environment.id}", "", "value")
+    for name, value in figures.named("").items():
+        rows.add_row(name.replace("_", " "), f"{value:.6g}")
+    results().print(rows)
+    if figures.cut:
+        results().print(
+            f"{figures.cut} episodes had not ended after {MOST_STEPS:,} steps and were cut; set"
+            " env.max_episode_steps"
+        )
 
 
 def print_returns(trainer: Trainer) -> None:

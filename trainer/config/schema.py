@@ -5,9 +5,10 @@ one step of one lane; k counts learn steps from 0.
 """
 
 import datetime as dt
+import math
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Width = Annotated[int, Field(ge=1, le=65_536, strict=True)]
@@ -27,6 +28,18 @@ class MismatchError(ValueError):
         self.value: object = section
         for name in self.location:
             self.value = getattr(self.value, name)
+
+
+def _has_toml_form(value: JsonValue) -> bool:
+    """Whether TOML and JSON, in which a config is written, both have `value`."""
+    match value:
+        case dict():
+            return all(map(_has_toml_form, value.values()))
+        case list():
+            return all(map(_has_toml_form, value))
+        case float():
+            return math.isfinite(value)
+    return value is not None
 
 
 class Section(BaseModel):
@@ -243,15 +256,49 @@ class MarketConfig(Section):
 
 
 class EnvConfig(Section):
-    """The environment that the `collect` program steps on the device."""
+    """The environment that the `collect` program steps on the device, or takes in from the host."""
 
     kind: Literal[
-        "market", "chain", "truncation-probe", "cliff", "bit-flip", "coin", "recorded"
+        "market",
+        "chain",
+        "truncation-probe",
+        "cliff",
+        "bit-flip",
+        "coin",
+        "gymnasium",
+        "recorded",
     ] = Field(
         "market",
         description="market: trade bars; chain: walk right to +1; truncation-probe: one state, "
         "reward 1; cliff: CliffWalking-v1; bit-flip: turn env.bits bits into a goal, one a step; "
-        "coin: reward 0 or 1 by chance; recorded: none, only the rows of offline.transitions",
+        "coin: reward 0 or 1 by chance; gymnasium: env.id of gymnasium's registry, on the host; "
+        "recorded: none, only the rows of offline.transitions",
+    )
+    id: str = Field(
+        "",
+        description="environment of gymnasium's registry, 'CartPole-v1' or 'module:Name-v0'; read "
+        "when kind is gymnasium",
+    )
+    kwargs: dict[str, JsonValue] = Field(
+        {}, description="what the environment is made with; read when kind is gymnasium"
+    )
+    vectorization: Literal["sync", "async", "vector_entry_point"] = Field(
+        "sync",
+        description="how gymnasium steps the lanes: in turn, in a process each, or by the id's own "
+        "vector environment",
+    )
+    validation_episodes: int = Field(
+        10,
+        ge=0,
+        le=100_000,
+        description="greedy episodes whose mean return is an epoch's score; 0: no score; read when "
+        "kind is gymnasium",
+    )
+    evaluation_episodes: int = Field(
+        100,
+        ge=1,
+        le=100_000,
+        description="greedy episodes of an evaluation after training; read when kind is gymnasium",
     )
     lanes: int = Field(64, ge=1, le=1_048_576, description="E, the environments stepped together")
     max_episode_steps: int = Field(
@@ -259,12 +306,32 @@ class EnvConfig(Section):
         ge=0,
         lt=2**31,
         description="truncate an episode after this many steps; 0: never, "
-        "and after env.bits steps when kind is bit-flip; the coin's episodes are one step long",
+        "and after env.bits steps when kind is bit-flip, as env.id is registered when kind is "
+        "gymnasium; the coin's episodes are one step long",
     )
     bits: int = Field(
         15, ge=1, le=64, description="bits of the state and of the goal; read when kind is bit-flip"
     )
     market: MarketConfig = Field(MarketConfig(), description="read when kind is market")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.kind == "gymnasium" and not self.id:
+            problem = "names no environment; set it, as in env.id = 'CartPole-v1' (--env)"
+            raise MismatchError(self, "id", problem)
+        if self.kind != "gymnasium":
+            for field in ("id", "kwargs"):
+                if getattr(self, field):
+                    problem = f"is read when env.kind is gymnasium, and it is {self.kind!r}"
+                    raise MismatchError(self, field, f"{problem}; set that, or leave it out")
+        if not _has_toml_form(self.kwargs):
+            problem = "holds a null, a NaN or an infinity, which a config can't; leave it out"
+            raise MismatchError(self, "kwargs", problem)
+        return self
+
+    def __hash__(self) -> int:
+        """Of its text: `kwargs` has no hash of its own."""
+        return hash(self.model_dump_json())
 
 
 class IqnConfig(Section):

@@ -12,6 +12,7 @@ from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.coin import CoinEnvironment
+from onegraph.trainer.envs.gym.make import Registered, registered_environment
 from onegraph.trainer.envs.market import MarketEnvironment
 from onegraph.trainer.envs.tabular import chain, cliff, truncation_probe
 from onegraph.trainer.market import (
@@ -130,6 +131,9 @@ def _build_named(config: Config) -> tuple[Environment, MarketSetup | None]:
     if env.kind == "bit-flip":
         most = env.max_episode_steps or env.bits
         return BitFlipEnvironment(env.bits, most, env.lanes, config.seed), None
+    if env.kind == "gymnasium":
+        made = Registered(env.id, env.kwargs, env.vectorization, env.max_episode_steps)
+        return registered_environment(made, env.lanes, config.seed), None
     if env.kind == "coin":
         return CoinEnvironment(env.lanes, config.seed), None
     makers = {"chain": chain, "truncation-probe": truncation_probe, "cliff": cliff}

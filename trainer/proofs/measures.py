@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from onegraph.trainer.action_values import q_table
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator
-from onegraph.trainer.loop import q_table
 from onegraph.trainer.proofs.proof import Figures
 from onegraph.trainer.trainer import Trainer
 
