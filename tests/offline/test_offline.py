@@ -165,7 +165,7 @@ def test_an_environment_of_gymnasium_evaluates_and_is_never_stepped_to_learn(
     some += ["--set", "replay.n_step=1", "--env", "CartPole-v1", "--transitions", "poles.npz"]
     assert main(["train", *some, *FAST, "--run-dir", "run"]) == 0
     out, err = capsys.readouterr()
-    assert "return_min" in out
+    assert "return min" in out
     assert "epoch 1 · 10 steps · loss" in err
     assert " · score " in err
 

@@ -11,7 +11,7 @@ from onegraph.kernels.device import open_device
 from onegraph.stages.flags import choose_stages
 from onegraph.stages.page.charts import require_plots
 from onegraph.stages.registry import format_set
-from onegraph.trainer.cli.console import notes, results, table
+from onegraph.trainer.cli.console import notes, results
 from onegraph.trainer.cli.train import SetOption, StagesOption
 from onegraph.trainer.config import parse_override
 
@@ -55,11 +55,9 @@ def prove(
     except UnknownProofError as error:
         raise typer.BadParameter(str(error), param_hint="NAMES") from None
     if only_list:
-        rows = table("Learning proofs", "proof", "what is learned", "targets", "source", left=4)
         for proof in proofs:
             targets = "; ".join(f"{t.figure} {t.text()}" for t in proof.targets)
-            rows.add_row(proof.name, proof.title, targets, proof.source)
-        results().print(rows)
+            print(f"{proof.name}: {proof.title}\n    {targets}\n    {proof.source}")
         return
     given = _seeds(seeds)
     more = dict(parse_override(text) for text in overrides or ())

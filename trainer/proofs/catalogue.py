@@ -7,13 +7,19 @@ from collections.abc import Sequence
 
 from onegraph.trainer.proofs.measures import (
     coin_quantiles,
+    discrete_start,
     goals_reached,
+    greedy_episodes,
     one_value,
     right_values,
     start_value,
+    validation_return,
 )
-from onegraph.trainer.proofs.proof import Proof, Target
+from onegraph.trainer.proofs.proof import Needed, Proof, Target
 
+GYMNASIUM = (Needed("gymnasium", "gym"),)
+
+#: Short epochs are for the curve: nothing but its points depends on them.
 PROOFS: tuple[Proof, ...] = (
     Proof(
         "chain",
@@ -22,6 +28,7 @@ PROOFS: tuple[Proof, ...] = (
         right_values,
         (Target("error of Q(right)", 1e-3, "at most"),),
         "Q(right) = .9^4, .9^3, .9^2, .9, 1",
+        overrides={"loop.epoch_steps": 100},
     ),
     Proof(
         "truncation-probe",
@@ -30,6 +37,7 @@ PROOFS: tuple[Proof, ...] = (
         one_value,
         (Target("Q", 100.0, "within", 0.1),),
         "1 / (1 - gamma); with truncation taken for termination at most 9.17",
+        overrides={"loop.epoch_steps": 100},
     ),
     Proof(
         "cliff",
@@ -38,6 +46,48 @@ PROOFS: tuple[Proof, ...] = (
         start_value,
         (Target("V(start)", -12.2479, "within", 0.122),),
         "value iteration: 13 steps along the edge, -(1 - gamma^13) / (1 - gamma)",
+        overrides={"loop.epoch_steps": 200},
+    ),
+    Proof(
+        "cliffwalking",
+        "CliffWalking-v1 of gymnasium, gamma .99",
+        "cliffwalking",
+        discrete_start,
+        (Target("V(start)", -12.2479, "within", 0.122),),
+        "value iteration over gymnasium's own table",
+        needs=GYMNASIUM,
+    ),
+    Proof(
+        "frozenlake",
+        "FrozenLake-v1 of gymnasium, 4 x 4, slippery, gamma .99",
+        "frozenlake",
+        discrete_start,
+        (Target("V(start)", 0.5420, "within", 0.0054),),
+        "value iteration over gymnasium's own table",
+        needs=GYMNASIUM,
+    ),
+    Proof(
+        "acrobot",
+        "Acrobot-v1 of gymnasium",
+        "acrobot",
+        greedy_episodes,
+        (Target("mean return", -100.0, "at least"),),
+        "the threshold that gymnasium registers",
+        needs=GYMNASIUM,
+        point=validation_return,
+    ),
+    Proof(
+        "cartpole",
+        "CartPole-v1 of gymnasium, by CleanRL's DQN",
+        "cartpole",
+        greedy_episodes,
+        (
+            Target("mean return", 475.0, "at least"),
+            Target("mean Q", 110.0, "at most"),
+        ),
+        "the threshold that gymnasium registers; Q of a pole that never falls is 100",
+        needs=GYMNASIUM,
+        point=validation_return,
     ),
     Proof(
         "bit-flip",
@@ -46,6 +96,7 @@ PROOFS: tuple[Proof, ...] = (
         goals_reached,
         (Target("goals reached", 0.95, "at least"),),
         "Andrychowicz et al. 2017, section 3.1",
+        overrides={"loop.epoch_steps": 200},
     ),
     Proof(
         "bit-flip-without",
@@ -54,7 +105,7 @@ PROOFS: tuple[Proof, ...] = (
         goals_reached,
         (Target("goals reached", 0.05, "at most"),),
         "Andrychowicz et al. 2017, section 3.1",
-        overrides={"hindsight.strategy": "none"},
+        overrides={"hindsight.strategy": "none", "loop.epoch_steps": 200},
     ),
     Proof(
         "coin",
@@ -67,6 +118,7 @@ PROOFS: tuple[Proof, ...] = (
             Target("deviation of the return", 0.5, "within", 0.05),
         ),
         "the quantiles of a fair coin are 0 below the level 1/2 and 1 above it",
+        overrides={"loop.epoch_steps": 20},
     ),
 )
 

@@ -6,8 +6,12 @@ import numpy as np
 
 from onegraph.trainer.action_values import q_table
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
+from onegraph.trainer.envs.gym.environment import GymnasiumEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
+from onegraph.trainer.episodes import EpisodeEvaluator
 from onegraph.trainer.evaluation import GoalEvaluator
+from onegraph.trainer.loop import EpochSummary
+from onegraph.trainer.proofs.exact import toy_text
 from onegraph.trainer.proofs.proof import Figures
 from onegraph.trainer.trainer import Trainer
 
@@ -16,6 +20,9 @@ LEVELS = ((np.arange(64) + 0.5) / 64).astype(np.float32)
 
 #: Goals that the bit flip is asked for: a share of 1,000 has a standard error below 0.016.
 GOALS = 1_000
+
+#: Greedy episodes of the final policy.
+EPISODES = 100
 
 
 def _table(trainer: Trainer) -> tuple[np.ndarray, np.ndarray, TabularEnvironment]:
@@ -71,4 +78,33 @@ def coin_quantiles(trainer: Trainer) -> Figures:
         "error of the quantiles": float(np.abs(found - (LEVELS > 0.5))[:, away].mean()),
         "mean return": float(found.mean()),
         "deviation of the return": float(found.std(axis=1).mean()),
+    }
+
+
+def greedy_episodes(trainer: Trainer) -> Figures:
+    """An environment of gymnasium: returns of greedy episodes of the final policy, and mean Q."""
+    environment = trainer.environment
+    assert isinstance(environment, GymnasiumEnvironment)
+    figures = EpisodeEvaluator(trainer, environment, EPISODES).run()
+    return {
+        "mean return": figures.mean_return,
+        "mean Q": figures.mean_q,
+        "lowest return": float(figures.returns.min()),
+    }
+
+
+def validation_return(trainer: Trainer, summary: EpochSummary) -> float | None:
+    """The mean return of the few greedy episodes that the loop runs at an epoch's end."""
+    del trainer
+    return summary.score
+
+
+def discrete_start(trainer: Trainer) -> Figures:
+    """A toy text environment: the mean of max_a Q over where episodes start, learned and exact."""
+    exact = toy_text(trainer.config.env.id, dict(trainer.config.env.kwargs))
+    learned = trainer.q_values(np.eye(exact.states, dtype=np.float32))
+    values = exact.optimal_values(trainer.config.learn.gamma)
+    return {
+        "V(start)": float(exact.start @ learned.max(axis=1)),
+        "V(start), exact": float(exact.start @ values),
     }
