@@ -638,7 +638,7 @@ class Trainer:
             slot = (int(counters[Counter.HEAD]) - 1) % self.shapes.slots
             newest = flags[slot * self.shapes.lanes : (slot + 1) * self.shapes.lanes]
             done = Flag.TERMINATED | Flag.TRUNCATED | Flag.INVALID
-            newest[(newest & done) == 0] |= Flag.TRUNCATED
+            newest[(newest & done) == 0] |= np.uint8(Flag.TRUNCATED)
         state["replay_flags"] = flags
         return False
 

@@ -68,6 +68,21 @@ def bit_flip(**changes: object) -> Config:
     return load_config("bit-flip", small | fewer | _dotted(changes))
 
 
+def gym(**changes: object) -> Config:
+    """CartPole of gymnasium, small: the ring of 25 slots wraps around, its episodes end early."""
+    fewer = {
+        "replay.capacity": 100,
+        "loop.start_steps": 64,
+        "loop.epoch_steps": 16,
+        "loop.total_env_steps": 64 + 4 * 47,
+        "learn.epsilon.steps": 200,
+        "learn.lr.start": 1e-2,
+        "env.validation_episodes": 3,
+        "env.evaluation_episodes": 5,
+    }
+    return load_config("gymnasium", SMALL | fewer | _dotted(changes))
+
+
 #: Every part of the learner, small, with numbers at which each acts: matrices above the spectral
 #: cap, a quantile head that is neither ready nor not, blocks that are left out of some steps, and
 #: batches small enough for the vaccine to speak against one.

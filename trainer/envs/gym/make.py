@@ -41,7 +41,9 @@ class Registered:
         limits = {"max_episode_steps": self.max_steps} if self.max_steps else {}
         how: dict[str, Any] = {}
         if self.vectorization != "vector_entry_point":
-            how["vector_kwargs"] = {"autoreset_mode": package.vector.AutoresetMode.SAME_STEP}
+            same_step = package.vector.AutoresetMode.SAME_STEP
+            # What a step gives is copied to the device's memory before the next one.
+            how["vector_kwargs"] = {"autoreset_mode": same_step, "copy": False}
         with self._translated(package):
             return package.make_vec(
                 self.id,

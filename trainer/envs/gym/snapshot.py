@@ -45,7 +45,7 @@ def encoded(value: object) -> NDArray[np.uint8]:
     Raises:
         SnapshotError: something in it is no plain data, or stands in it twice.
     """
-    text = json.dumps(_tagged(value, "state", set()), separators=(",", ":"))
+    text = json.dumps(_tagged(value, "state", {}), separators=(",", ":"))
     return np.frombuffer(zlib.compress(text.encode(), 1), np.uint8).copy()
 
 
@@ -61,7 +61,7 @@ def decoded(data: NDArray[np.uint8]) -> Any:
         raise SnapshotError(f"the saved lanes are damaged ({error})") from error
 
 
-def _tagged(value: object, path: str, seen: set[int]) -> Any:
+def _tagged(value: object, path: str, seen: dict[int, object]) -> Any:
     """`value` as JSON has it; what JSON lacks is a list that begins with its kind."""
     match value:
         case None | bool() | int() | float() | str() if type(value) in _JSON:
@@ -76,7 +76,7 @@ def _tagged(value: object, path: str, seen: set[int]) -> Any:
     owner = value.base if isinstance(value, np.ndarray) and value.base is not None else value
     if id(owner) in seen:
         raise SnapshotError(f"{path} is an object that another attribute holds too")
-    seen.add(id(owner))
+    seen[id(owner)] = owner  # held, so that no other object gets its id
     match value:
         case np.ndarray():
             return ["array", *_bytes_of(value, path)]
