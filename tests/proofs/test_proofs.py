@@ -202,7 +202,7 @@ def test_a_figure_for_the_curve_may_be_another_than_the_judged_one(tmp_path):
 
 def test_a_run_that_breaks_off_says_why_and_where_it_is_written(tmp_path):
     outcome = run_task(task(proof(measure=breaks), folder=tmp_path))
-    assert outcome.verdict == "not run"
+    assert outcome.verdict == "broke off"
     assert outcome.trouble == f"ZeroDivisionError: no figures ({tmp_path / 'log.txt'})"
     assert "and a second line" in (tmp_path / "log.txt").read_text()
 
@@ -228,7 +228,7 @@ def test_outcomes_come_in_the_order_of_the_tasks(tmp_path):
     said = []
     tasks = [task(proof(measure=breaks), 3, tmp_path / "a"), task(EASY, 2, tmp_path / "b")]
     outcomes = run_tasks(tasks, 1, said.append)
-    assert [(o.seed, o.verdict) for o in outcomes] == [(3, "not run"), (2, "passed")]
+    assert [(o.seed, o.verdict) for o in outcomes] == [(3, "broke off"), (2, "passed")]
     assert said == outcomes
 
 
@@ -335,6 +335,16 @@ def test_a_shipped_proof_cut_short_fails(tmp_path, monkeypatch, capsys):
     found = json.loads((tmp_path / "runs" / "proofs" / "results.json").read_text())
     assert found["overrides"]["loop.epoch_steps"] == 16
     assert found["stages"] == "0-4"
+
+
+def test_a_proof_that_breaks_off_is_named_and_the_others_are_run(prove, monkeypatch, capsys):
+    broken = proof("broken", measure=breaks)
+    monkeypatch.setattr(package, "chosen", lambda names: (broken, EASY))
+    assert prove("--seeds", "1", "--no-plots") == 1
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1] == "broke off: broken (seed 1)"
+    assert "ZeroDivisionError: no figures" in err
+    assert out.count("passed") == 1
 
 
 def test_a_proof_that_cant_be_run_is_listed_as_such(prove, monkeypatch, capsys):

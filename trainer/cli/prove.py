@@ -98,8 +98,8 @@ def prove(
     if plots:
         for path in draw_all(proofs, outcomes, run_dir):
             print(path)
-    if bad := [o for o in outcomes if not o.passed]:
-        for verdict in ("failed", "not run"):
+    if bad := [o for o in outcomes if o.verdict != "passed"]:
+        for verdict in ("failed", "broke off", "not run"):
             if found := [f"{o.proof} (seed {o.seed})" for o in bad if o.verdict == verdict]:
                 console.print(f"{verdict}: {', '.join(found)}", markup=False)
         raise typer.Exit(FAILED)

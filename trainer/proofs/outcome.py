@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from onegraph.trainer.proofs.proof import Figures, Proof
+
+Verdict = Literal["passed", "failed", "not run", "broke off"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,7 @@ class Outcome:
     Attributes:
         proof: its name.
         figures: what was measured at the end; empty if it did not come to that.
-        passed: whether every target was met.
+        verdict: passed if every target was met, else failed; or it was not run, or broke off.
         trouble: why it was not run, or broke off; empty otherwise.
         curve: (env steps, the main figure) at each epoch's end, the final measurement last.
         seconds: wall seconds, measurements included.
@@ -24,25 +26,19 @@ class Outcome:
 
     proof: str
     seed: int
+    verdict: Verdict
     figures: Figures = field(default_factory=dict)
-    passed: bool = False
     trouble: str = ""
     env_steps: int = 0
     learn_steps: int = 0
     seconds: float = 0.0
     curve: tuple[tuple[int, float], ...] = ()
 
-    @property
-    def verdict(self) -> str:
-        """In a word: ``passed``, ``failed``, or that it came to no end."""
-        if self.trouble:
-            return "not run"
-        return "passed" if self.passed else "failed"
 
-
-def judged(proof: Proof, figures: Figures) -> bool:
+def judged(proof: Proof, figures: Figures) -> Verdict:
     """Whether the figures meet every target of the proof."""
-    return all(target.met(figures[target.figure]) for target in proof.targets)
+    met = all(target.met(figures[target.figure]) for target in proof.targets)
+    return "passed" if met else "failed"
 
 
 def as_json(proof: Proof, outcomes: tuple[Outcome, ...]) -> dict[str, Any]:
@@ -56,7 +52,7 @@ def as_json(proof: Proof, outcomes: tuple[Outcome, ...]) -> dict[str, Any]:
             "overrides": dict(proof.overrides),
             "source": proof.source,
             "targets": targets,
-            "runs": [{**asdict(o), "verdict": o.verdict} for o in outcomes],
+            "runs": [asdict(outcome) for outcome in outcomes],
         }
     )
     return found

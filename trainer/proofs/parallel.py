@@ -61,17 +61,28 @@ class _Shown:
 
 def _in_processes(tasks: Sequence[Task], jobs: int, shown: _Shown, say: Say) -> list[Outcome]:
     context = mp.get_context("spawn")  # a forked process can't use its parent's CUDA
-    outcomes: dict[int, Outcome] = {}
     with context.Manager() as manager:
         told: Any = manager.Queue()
         with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-            waiting = {pool.submit(_run_one, i, t, told): i for i, t in enumerate(tasks)}
-            while waiting:
-                ended, _ = wait(waiting, LOOK_EVERY, FIRST_COMPLETED)
-                _show_all(told, shown)
-                for future in ended:
-                    index = waiting.pop(future)
-                    outcomes[index] = shown.ended(index, _outcome(tasks[index], future), say)
+            try:
+                return _all_of(tasks, pool, told, shown, say)
+            except BaseException:
+                # Leaving the pool would wait for what has not begun yet.
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def _all_of(
+    tasks: Sequence[Task], pool: ProcessPoolExecutor, told: Any, shown: _Shown, say: Say
+) -> list[Outcome]:
+    outcomes: dict[int, Outcome] = {}
+    waiting = {pool.submit(_run_one, i, task, told): i for i, task in enumerate(tasks)}
+    while waiting:
+        ended, _ = wait(waiting, LOOK_EVERY, FIRST_COMPLETED)
+        _show_all(told, shown)
+        for future in ended:
+            index = waiting.pop(future)
+            outcomes[index] = shown.ended(index, _outcome(tasks[index], future), say)
     return [outcomes[i] for i in range(len(tasks))]
 
 
@@ -92,4 +103,4 @@ def _outcome(task: Task, future: Future[Outcome]) -> Outcome:
         return future.result()
     except BrokenProcessPool:
         why = "a process died (out of memory?); run fewer at once (--jobs)"
-        return Outcome(task.proof.name, task.seed, trouble=why)
+        return Outcome(task.proof.name, task.seed, "broke off", trouble=why)

@@ -41,7 +41,7 @@ def draw_curves(proof: Proof, outcomes: Sequence[Outcome], folder: Path) -> tupl
             low, high = main.value - main.tolerance, main.value + main.tolerance
             axes.axhspan(low, high, color="black", alpha=0.12, lw=0)
         points = [value for o in drawn for _, value in o.curve]
-        if main.sense == "at most" and min(points) > 0 and max(points) > 50 * main.value > 0:
+        if main.sense == "at most" and max(points) > 100 * min(points) > 0:
             axes.set_yscale("log")
         axes.set_xlabel("env steps")
         axes.set_ylabel(main.figure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def run_task(task: Task, tell: Tell = lambda _: None) -> Outcome:
     """
     if missing := task.proof.missing():
         words = " and ".join(f"{m.package}: pip install 'onegraph[{m.extra}]'" for m in missing)
-        return Outcome(task.proof.name, task.seed, trouble=f"it needs {words}")
+        return Outcome(task.proof.name, task.seed, "not run", trouble=f"it needs {words}")
     _empty(task.folder)
     started = time.perf_counter()
     log = task.folder / "log.txt"
@@ -69,6 +69,7 @@ def run_task(task: Task, tell: Tell = lambda _: None) -> Outcome:
             return Outcome(
                 task.proof.name,
                 task.seed,
+                "broke off",
                 trouble=f"{type(error).__name__}: {line} ({log})",
                 seconds=time.perf_counter() - started,
             )
@@ -85,7 +86,15 @@ def _empty(folder: Path) -> None:
 def _trained(task: Task, tell: Tell, started: float) -> Outcome:
     proof = task.proof
     config = proof.settings(task.seed, task.device, task.more)
-    trainer = Trainer(config, open_device(config.device), task.stages)
+    with (
+        open_device(config.device) as device,
+        closing(Trainer(config, device, task.stages)) as trainer,
+    ):
+        return _measured(task, trainer, tell, started)
+
+
+def _measured(task: Task, trainer: Trainer, tell: Tell, started: float) -> Outcome:
+    proof = task.proof
     curve: list[tuple[int, float]] = []
 
     def after_epoch(summary: EpochSummary) -> None:
@@ -99,15 +108,13 @@ def _trained(task: Task, tell: Tell, started: float) -> Outcome:
     figures = proof.measure(trainer)
     curve = [p for p in curve if p[0] < trainer.env_steps]
     curve.append((trainer.env_steps, figures[proof.main.figure]))
-    outcome = Outcome(
+    return Outcome(
         proof=proof.name,
         seed=task.seed,
         figures=figures,
-        passed=judged(proof, figures),
+        verdict=judged(proof, figures),
         env_steps=trainer.env_steps,
         learn_steps=trainer.progress.learns,
         seconds=time.perf_counter() - started,
         curve=tuple(curve),
     )
-    trainer.close()
-    return outcome
