@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -246,6 +247,20 @@ def test_processes_beside_one_another_reach_the_same(tmp_path):
     alone = run(1)
     assert run(2) == alone
     assert alone[0][1] != alone[1][1]
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_breaks_off_its_own_run_alone(tmp_path):
+    dies = replace(chosen(("coin",))[0], measure=sys.exit)
+    tiny = TINY | {"network.iqn.quantiles": 3}
+    tasks = [
+        task(dies, 1, tmp_path / "a", **tiny),
+        task(chosen(("coin",))[0], 1, tmp_path / "b", **tiny),
+    ]
+    dead, other = run_tasks(tasks, 2)
+    assert dead.verdict == "broke off"
+    assert "its process died with exit code 1" in dead.trouble
+    assert other.verdict == "failed"
 
 
 # ---------------------------------------------------------------- pictures
