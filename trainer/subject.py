@@ -63,7 +63,7 @@ class TrainerSubject:
 
     @property
     def name(self) -> str:
-        return f"dqn on {self.config.env.kind}"
+        return f"dqn on {self.config.env.id or self.config.env.kind}"
 
     @property
     def known(self) -> Sequence[Stage]:

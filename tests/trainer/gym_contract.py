@@ -11,7 +11,7 @@ from trainer.setups import OpenDevice, end_of, fill, gym, make, steps, trajector
 
 from onegraph.stages import format_set, valid_sets
 from onegraph.trainer.checkpoint import load_checkpoint, save_checkpoint
-from onegraph.trainer.config import Config
+from onegraph.trainer.config import Config, override_config
 from onegraph.trainer.episodes import EpisodeEvaluator
 
 SETS = [pytest.param(s, id=format_set(s)) for s in valid_sets()]
@@ -108,6 +108,26 @@ class GymnasiumContract:
         }
         assert touching == {("collect", "receive")}
         trainer.close()
+
+    def test_another_config_leaves_the_lanes_where_they_are(self, open_device: OpenDevice) -> None:
+        changes: list[dict[str, object]] = [
+            {"learn.lr.start": 1e-3},
+            {"learn.batch_size": 16},
+            {"network.hidden": [8, 8]},
+        ]
+        ends = []
+        for stages in ("0", "all"):
+            trainer = steps(fill(make(open_device(), gym(), stages)), 5)
+            for change in changes:
+                trainer.reconfigure(override_config(trainer.config, change, "the run's config"))
+                before, numbers = trainer.rows, trainer.workspace.read("env_episode")
+                trainer.collect()
+                assert (trainer.workspace.read("env_episode") >= numbers).all()
+                assert trainer.rows == min(before + 4, 100)
+                steps(trainer, 3)
+            ends.append(end_of(trainer))
+            trainer.close()
+        assert ends[0] == ends[1]
 
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", SAVED)

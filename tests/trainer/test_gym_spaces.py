@@ -10,6 +10,7 @@ from gymnasium import spaces
 from scripted_envs import TERMINATED, Script, Scripted
 from trainer.setups import gym, make
 
+from onegraph.kernels.common.layout import Flag
 from onegraph.kernels.device import HostDevice
 from onegraph.trainer.config import ConfigError, load_config
 from onegraph.trainer.envs.build import build_environment
@@ -26,6 +27,23 @@ def rows(space: spaces.Space, batch: object, padded: int = 8) -> list[list[float
     out = np.zeros((len(batch), padded), np.float32)
     reader.put(np.asarray(batch), out)
     return out[:, : reader.width].tolist()
+
+
+def test_a_reward_beyond_float32_makes_its_row_invalid():
+    class Rich(Scripted):
+        def step(self, action):
+            seen, _, *rest = super().step(action)
+            return seen, 1e300, *rest
+
+    envs = gymnasium.vector.SyncVectorEnv(
+        [lambda: Rich(0, [(5, TERMINATED)])],
+        autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP,
+    )
+    environment = over_vector_environment(envs, seed=0)
+    trainer = make(HostDevice(), gym(env__lanes=1), "all", environment)
+    trainer.collect()
+    assert trainer.workspace.read("replay_flags")[0] == Flag.INVALID
+    trainer.close()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.uint8, np.int64])
@@ -187,6 +205,45 @@ def test_a_config_needs_an_id_and_no_other_kind_may_have_one():
             load_config("chain", {f"env.{field}": value})
     with pytest.raises(ConfigError, match="use a table"):
         gym(env__kwargs=3)
+
+
+class OneArray(gymnasium.Env):
+    """Counts to 2 in the array that it always gives, and ends there."""
+
+    observation_space = spaces.Box(0, 9, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self):
+        self.seen = np.zeros(1, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seen[0] = 0
+        return self.seen, {}
+
+    def step(self, action):
+        self.seen += 1
+        return self.seen, 1.0, bool(self.seen[0] == 2), False, {}
+
+
+@pytest.mark.filterwarnings("ignore:.*share an object:UserWarning")
+def test_a_final_observation_survives_a_reset_that_writes_over_it():
+    gymnasium.register("OneArray-v0", OneArray)
+    try:
+        trainer = make(HostDevice(), gym(env__id="OneArray-v0"))
+    finally:
+        del gymnasium.registry["OneArray-v0"]
+    for _ in range(4):
+        trainer.collect()
+    rows = trainer.workspace.read("replay_next_state")[:16, 0].reshape(4, 4)
+    assert rows[:, 0].tolist() == [1, 2, 1, 2]
+    trainer.close()
+
+
+def test_observations_of_another_shape_are_said():
+    reader = read_observation_space(spaces.Box(0, 1, (3,)), "X")
+    with pytest.raises(GymnasiumError, match=r"shape \(2, 4\) came from 2 lanes of .* \(3,\)"):
+        reader.put(np.zeros((2, 4)), np.zeros((2, 8), np.float32))
 
 
 # ---------------------------------------------------------------- given vector environments

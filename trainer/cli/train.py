@@ -311,7 +311,8 @@ def print_episodes(trainer: Trainer, environment: GymnasiumEnvironment) -> None:
     episodes = trainer.config.env.evaluation_episodes
     with ProgressDisplay(episodes, "greedy episodes") as display:
         figures = EpisodeEvaluator(trainer, environment, episodes).run(display.update)
-    rows = table(f"{len(figures.returns)} greedy episodes of {environment.id}", "", "value")
+    results().print(f"{len(figures.returns)} greedy episodes of {environment.id}:")
+    rows = table(None, "figure", "value")
     for name, value in figures.named("").items():
         rows.add_row(name.replace("_", " "), f"{value:.6g}")
     results().print(rows)

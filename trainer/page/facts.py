@@ -26,6 +26,7 @@ from onegraph.stages.registry import STAGES, StageSet, apply, format_set
 from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.build import build_environment
+from onegraph.trainer.envs.gym.errors import GymnasiumError
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.offline import TransitionsError, offline_run
@@ -47,6 +48,7 @@ _CAUSES = (
     DeviceError,
     DeviceUnavailableError,
     DotError,
+    GymnasiumError,
     MarketDataError,
     ProgramError,
     TrainerError,

@@ -9,7 +9,8 @@ flagged INVALID, so that it is never drawn and no return crosses it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +93,7 @@ class GymnasiumLanes:
         self._count = _Episodes.of(lanes)
         self._finished: list[tuple[int, float, int]] = []
         self._steps = 0
+        self._worker_lost = False
         #: Why the lanes could not be saved; empty if they could, or nobody tried.
         self.unsaved = ""
 
@@ -103,10 +105,8 @@ class GymnasiumLanes:
         several = isinstance(self.envs.unwrapped, vector.SyncVectorEnv | vector.AsyncVectorEnv)
         # A vector environment of an id's own has one generator.
         seed = [int(s) for s in seeds] if several else int(seeds[0])
-        try:
+        with self._explained():
             observations, _ = self.envs.reset(seed=seed)
-        except (EOFError, OSError) as error:
-            raise self._lost(error) from error
         self._resets_next[:] = False
         self._count.returns[:] = 0.0
         self._count.lengths[:] = 0
@@ -125,20 +125,16 @@ class GymnasiumLanes:
         """
         offset = actions.astype(np.int64)
         offset += self.actions.start
-        try:
+        with self._explained():
             observations, rewards, terminated, truncated, infos = self.envs.step(offset)
-        except (EOFError, OSError) as error:
-            raise self._lost(error) from error
-        except Exception as error:
-            error.add_note(f"in vector step {self._steps} of {self.name}")
-            raise
         self._steps += 1
         only_reset = self._resets_next
         resets = not self._same_step and only_reset.any()
         flags = into.flags
         np.copyto(flags, terminated, casting="unsafe")
         flags |= np.asarray(truncated, np.uint8) << 1  # Flag.TRUNCATED
-        into.reward[:] = rewards
+        with np.errstate(over="ignore"):  # an infinity marks the row invalid where it is stored
+            into.reward[:] = rewards
         if resets:
             flags[only_reset] = Flag.INVALID
             into.reward[only_reset] = 0.0
@@ -191,19 +187,27 @@ class GymnasiumLanes:
         self.observations.put(np.stack(rows), wide)
         into.final[lanes] = wide
 
-    def _lost(self, error: Exception) -> GymnasiumError:
-        """A worker of an asynchronous vector environment is gone: which lane's."""
-        processes = getattr(self.envs.unwrapped, "processes", ())
-        dead = [
-            f"lane {lane} (exit code {process.exitcode})"
-            for lane, process in enumerate(processes)
-            if not process.is_alive()
-        ]
-        where = f"the worker of {', '.join(dead)} died" if dead else "a worker can't be reached"
-        return GymnasiumError(
-            f"{self.name}: {where} in vector step {self._steps} ({type(error).__name__}); run with"
-            " env.vectorization = 'sync' to see why, or resume from the last checkpoint"
-        )
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say in which step the environment raised; a worker that died is named by its lane."""
+        try:
+            yield
+        except Exception as error:
+            processes = getattr(self.envs.unwrapped, "processes", ())
+            dead = [
+                f"lane {lane} (exit code {process.exitcode})"
+                for lane, process in enumerate(processes)
+                if not process.is_alive()
+            ]
+            if dead and isinstance(error, EOFError | OSError):
+                self._worker_lost = True
+                raise GymnasiumError(
+                    f"{self.name}: the worker of {', '.join(dead)} died in vector step"
+                    f" {self._steps}; run with env.vectorization = 'sync' to see why, or resume"
+                    " from the last checkpoint"
+                ) from error
+            error.add_note(f"in vector step {self._steps} of {self.name}")
+            raise
 
     # ---------------------------------------------------------------- what the host keeps
 
@@ -266,4 +270,7 @@ class GymnasiumLanes:
 
     def close(self) -> None:
         """Close the environments."""
-        self.envs.close()
+        if self._worker_lost:  # the others can't be asked in order any more
+            self.envs.close(terminate=True)
+        else:
+            self.envs.close()

@@ -43,6 +43,9 @@ class Registered:
         if self.vectorization != "vector_entry_point":
             same_step = package.vector.AutoresetMode.SAME_STEP
             # What a step gives is copied to the device's memory before the next one.
+            from onegraph.trainer.envs.gym.final import KeepsFinal
+
+            how["wrappers"] = [KeepsFinal]
             how["vector_kwargs"] = {"autoreset_mode": same_step, "copy": False}
         with self._translated(package):
             return package.make_vec(

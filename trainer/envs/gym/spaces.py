@@ -34,11 +34,14 @@ class BoxObservations:
     width: int
 
     def put(self, batch: NDArray[Any], out: NDArray[np.float32]) -> None:
-        if batch.dtype == np.float64:
-            with np.errstate(over="ignore"):  # an infinity marks the row invalid where it is stored
-                out[:, : self.width] = batch
-        else:
-            out[:, : self.width] = batch
+        found = np.asarray(batch)
+        if found.shape != (len(out), self.width):
+            raise GymnasiumError(
+                f"observations of shape {found.shape} came from {len(out)} lanes of a Box of shape"
+                f" ({self.width},); the environment does not keep to its observation_space"
+            )
+        with np.errstate(over="ignore"):  # an infinity marks the row invalid where it is stored
+            out[:, : self.width] = found
 
 
 @dataclass(frozen=True)
