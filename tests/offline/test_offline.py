@@ -145,6 +145,9 @@ def test_the_command_learns_from_a_file_and_goes_on(file, tmp_path, capsys):
     assert [json.loads(x)["learn_steps"] for x in lines] == [10, 20, 25, 30]
     assert main(["evaluate", "run", "--device", "host"]) == 0
     assert "mean Q " in capsys.readouterr().out
+    assert main(["report", "run", "--no-stages-bench"]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "recorded has neither a test window nor exact action values" in page
 
 
 def test_with_an_environment_the_policy_is_evaluated_in_it(file, capsys):
