@@ -157,9 +157,8 @@ class OfflineContract:
         assert reference[1]["theta"] != reference[1]["theta_target"]
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("stages", ["0", "all"])
     def test_the_chain_is_learned_to_its_exact_values(
-        self, open_device: OpenDevice, stages: str, tmp_path: Path
+        self, open_device: OpenDevice, tmp_path: Path
     ) -> None:
         """From walks of another policy, by 1-step returns; the environment is only looked at."""
         changes = {
@@ -169,7 +168,7 @@ class OfflineContract:
             "replay.beta_steps": 2_000,
         }
         config = load_config("chain", changes)
-        trainer = from_rows(open_device, chain_columns(), config, stages)
+        trainer = from_rows(open_device, chain_columns(), config)
         epochs = Loop(trainer, tmp_path).run()
         assert q_error(trainer, trainer.environment) <= 1e-3  # type: ignore[arg-type]
         assert [(e.learn_steps, e.env_steps) for e in epochs] == [(1_000, 0), (2_000, 0)]
