@@ -30,7 +30,6 @@ SAVED: dict[str, Config] = {
     "Acrobot": gym(env__id="Acrobot-v1", env__max_episode_steps=9),
     "FrozenLake": gym(env__id="FrozenLake-v1", env__kwargs={"map_name": "8x8"}),
     "CliffWalking": gym(env__id="CliffWalking-v1", env__max_episode_steps=9),
-    "Taxi": gym(env__id="Taxi-v4", network__hidden=[4]),
 }
 
 STEPS = 20
