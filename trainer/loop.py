@@ -6,7 +6,8 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,15 +17,24 @@ from onegraph.guards.markers import cold_path, hot_path
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField
 from onegraph.stages.phase_report import PhaseReport, phase_report
 from onegraph.stages.registry import format_set
-from onegraph.trainer.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from onegraph.trainer.atomic_files import replace_bytes
+from onegraph.trainer.checkpoint import (
+    CheckpointError,
+    checked_progress,
+    load_checkpoint,
+    save_checkpoint,
+)
 from onegraph.trainer.config import config_to_toml
 from onegraph.trainer.envs.base import FinishedEpisodes
+from onegraph.trainer.event_log import EventLog, require_tensorboard
 from onegraph.trainer.market import Metrics
+from onegraph.trainer.metrics_log import append_line, keep_epochs
 from onegraph.trainer.offline import held_out_figures
 from onegraph.trainer.part_figures import PartFigures, part_figures
-from onegraph.trainer.progress import ProgressDisplay
+from onegraph.trainer.progress import Display, ProgressDisplay
 from onegraph.trainer.replay import BATCH
-from onegraph.trainer.trainer import LEARNED, Trainer, TrainerError
+from onegraph.trainer.run_directory import RunDirectory
+from onegraph.trainer.trainer import LEARNED, Progress, Trainer, TrainerError
 from onegraph.trainer.validation import validator
 
 #: How often the display, and the check for skipped steps, look at the published record.
@@ -135,10 +145,15 @@ class Loop:
     """Trains for the configured number of env steps, from wherever the trainer stands.
 
     Args:
-        run_dir: where ``config.toml``, ``metrics.jsonl`` and ``checkpoints/`` go.
+        run_dir: where ``config.toml``, ``metrics.jsonl`` and ``checkpoints/`` go, and with
+            `loop.tensorboard` the event files.
         stop: asked between steps; when it says yes the state is saved and the run ends with
             `InterruptedRunError`.
         after_epoch: called at the end of each epoch with its summary, when no step runs.
+        display: makes what shows the progress, from the total and a label.
+
+    Raises:
+        TensorBoardUnavailableError: `loop.tensorboard` is on, and tensorboardX is not installed.
     """
 
     def __init__(
@@ -147,13 +162,20 @@ class Loop:
         run_dir: Path,
         *,
         stop: Callable[[], bool] = lambda: False,
+        display: Callable[[int, str], Display] = ProgressDisplay,
         after_epoch: Callable[[EpochSummary], None] = lambda _: None,
     ) -> None:
         self.trainer, self.run_dir, self.stop = trainer, run_dir, stop
+        self.directory = RunDirectory(run_dir)
         self.after_epoch = after_epoch
         self.config = trainer.config
+        if self.config.loop.tensorboard:
+            require_tensorboard()
+        self.events: EventLog | None = None
+        self._kept: Progress | None = None
         self.epochs: list[EpochSummary] = []
-        self.display: ProgressDisplay | None = None
+        self.display: Display | None = None
+        self._make_display = display
         self._begun = trainer.progress.learns
         self._validate = validator(trainer.environment, trainer)
 
@@ -162,19 +184,39 @@ class Loop:
     @property
     def last_checkpoint(self) -> Path:
         """The newest state, to resume from."""
-        return self.run_dir / "checkpoints" / "last.safetensors"
+        return self.directory.last
 
     @property
     def best_checkpoint(self) -> Path:
         """The state with the best validation score."""
-        return self.run_dir / "checkpoints" / "best.safetensors"
+        return self.directory.best
 
     @cold_path("writes a checkpoint")
     def _save(self, path: Path) -> None:
         if path.exists() and (broken := self.trainer.nonfinite()):
             self._say(f"{path} stays as it is: {_named(broken)} now")
             return
-        save_checkpoint(path, self.trainer)
+        if path != self.last_checkpoint:
+            save_checkpoint(path, self.trainer)
+        elif self._kept != self.trainer.progress:  # or it would be the one before itself
+            save_checkpoint(path, self.trainer, previous=self._place_of_the_one_before())
+            self._kept = replace(self.trainer.progress)
+
+    def _place_of_the_one_before(self) -> Path | None:
+        """Where the last checkpoint goes when another takes its place; ``None`` for nowhere.
+
+        One that is not ours may be damaged, or of the very state that we go on from: neither may
+        take the place of a good one before it.
+        """
+        if self._kept is None and self.last_checkpoint.exists():
+            try:
+                there = checked_progress(self.last_checkpoint)
+            except CheckpointError as error:
+                self._say(f"{error}; it is replaced")
+                return None
+            if there == self.trainer.progress:
+                return None
+        return self.directory.previous
 
     def _say(self, line: str) -> None:
         if self.display is not None:
@@ -182,9 +224,14 @@ class Loop:
         else:
             self.trainer.say(line)
 
-    def _write_config(self) -> None:
-        self.run_dir.mkdir(parents=True, exist_ok=True)
-        (self.run_dir / "config.toml").write_text(config_to_toml(self.config))
+    def _prepare(self) -> None:
+        """Bring the folder to where the trainer stands, whatever a run before left there."""
+        removed = self.directory.remove_partial()
+        if removed:
+            self._say(f"{self.run_dir}: removed {removed} that a killed run left half written")
+        replace_bytes(self.directory.config, config_to_toml(self.config).encode())
+        if cut := keep_epochs(self.directory.metrics, self.trainer.progress.epoch):
+            self._say(f"{self.directory.metrics}: {cut}")
 
     # ---------------------------------------------------------------- the loop
 
@@ -192,13 +239,22 @@ class Loop:
         """Train to the end.
 
         Raises:
+            RunBusyError: another process trains in the folder.
             InterruptedRunError: after saving, when `stop` said so.
             NonFiniteError: after saving, when `loop.nonfinite_limit` steps in a row were skipped.
         """
-        self._write_config()
+        with self.directory.claimed(self._say), ExitStack() as stack:
+            self._prepare()
+            if self.config.loop.tensorboard:
+                log = EventLog(self.directory.events, self._done)
+                self.events = stack.enter_context(log)
+            self._train()
+        return self.epochs
+
+    def _train(self) -> None:
         self._begun = self.trainer.progress.learns
         total = self._total
-        with ProgressDisplay(total, f"stages {format_set(self.trainer.stages)}") as display:
+        with self._make_display(total, f"stages {format_set(self.trainer.stages)}") as display:
             self.display = display
             try:
                 while self._done < total and not self._stale():
@@ -208,7 +264,6 @@ class Loop:
         self._save(self.last_checkpoint)
         if not self.best_checkpoint.exists():
             self._save(self.best_checkpoint)
-        return self.epochs
 
     @property
     def _total(self) -> int:
@@ -337,7 +392,7 @@ class Loop:
     def _last_finite_checkpoint(self) -> Path | None:
         """The newest of the run's checkpoints whose parameters, moments and target are finite."""
         found: list[tuple[int, Path]] = []
-        for path in (self.best_checkpoint, self.last_checkpoint):
+        for path in self.directory.checkpoints:
             try:
                 saved = load_checkpoint(path)
             except CheckpointError:
@@ -384,11 +439,15 @@ class Loop:
         trainer.progress.invalid_rows = invalid
         if (finished := trainer.take_finished()) is not None:
             summary.extra.update(_collected(finished))
-        self._score(summary)
+        is_best = self._score(summary)
         summary.seconds = time.perf_counter() - started
         self.epochs.append(summary)
-        with (self.run_dir / "metrics.jsonl").open("a") as file:
-            file.write(summary.as_json() + "\n")
+        # Before any checkpoint of the epoch, so that whichever is gone on from has its line.
+        append_line(self.directory.metrics, summary.as_json())
+        if self.events is not None:
+            self.events.write(self._done, _finite(asdict(summary)))
+        if is_best:
+            self._save(self.best_checkpoint)
         if self.display is not None:
             self.display.say(summary.line())
         self.after_epoch(summary)
@@ -400,14 +459,14 @@ class Loop:
         if every and trainer.progress.epoch % every == 0:
             self._save(self.last_checkpoint)
 
-    def _score(self, summary: EpochSummary) -> None:
-        """Evaluate, and keep the state if it is the best so far."""
+    def _score(self, summary: EpochSummary) -> bool:
+        """Evaluate; gives whether the state is the best so far."""
         offline = self.trainer.offline
         if offline is not None and offline.held_out is not None:
             # No score: values that agree with one another are not a policy that is good.
             summary.extra |= held_out_figures(self.trainer, offline.held_out)
         if self._validate is None:
-            return
+            return False
         found = self._validate()
         summary.score, summary.validation = found.score, found.metrics
         summary.extra.update(found.figures)
@@ -415,9 +474,9 @@ class Loop:
         best = progress.best_score
         if math.isfinite(summary.score) and (best is None or summary.score > best + least):
             progress.best_score, progress.epochs_without_gain = summary.score, 0
-            self._save(self.best_checkpoint)
-        else:
-            progress.epochs_without_gain += 1
+            return True
+        progress.epochs_without_gain += 1
+        return False
 
 
 def _collected(finished: FinishedEpisodes) -> dict[str, float]:

@@ -13,6 +13,7 @@ pytest.register_assert_rewrite(
     "timing_rules",
     "trainer.contract",
     "trainer.proofs",
+    "trainer.resuming",
     "trainer.setups",
 )
 

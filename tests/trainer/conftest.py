@@ -6,6 +6,8 @@ pytest.register_assert_rewrite(
     "timing_rules",
     "trainer.contract",
     "trainer.gym_contract",
+    "trainer.kill",
     "trainer.proofs",
+    "trainer.resuming",
     "trainer.setups",
 )
