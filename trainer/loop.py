@@ -29,6 +29,7 @@ from onegraph.trainer.envs.base import FinishedEpisodes
 from onegraph.trainer.event_log import EventLog, require_tensorboard
 from onegraph.trainer.market import Metrics
 from onegraph.trainer.metrics_log import append_line, keep_epochs
+from onegraph.trainer.offline import held_out_figures
 from onegraph.trainer.part_figures import PartFigures, part_figures
 from onegraph.trainer.progress import Display, ProgressDisplay
 from onegraph.trainer.replay import BATCH
@@ -111,7 +112,8 @@ class EpochSummary:
         """A line for the log."""
         parts = [
             f"epoch {self.epoch}",
-            f"{self.env_steps:,} env steps",
+            # An offline run steps no environment.
+            f"{self.env_steps:,} env steps" if self.env_steps else f"{self.learn_steps:,} steps",
             f"loss {self.loss:.4g}",
             f"Q {self.q_mean:.4g}",
             f"step_ms {self.step_ms:.3f}",
@@ -147,6 +149,7 @@ class Loop:
             `loop.tensorboard` the event files.
         stop: asked between steps; when it says yes the state is saved and the run ends with
             `InterruptedRunError`.
+        after_epoch: called at the end of each epoch with its summary, when no step runs.
         display: makes what shows the progress, from the total and a label.
 
     Raises:
@@ -160,9 +163,11 @@ class Loop:
         *,
         stop: Callable[[], bool] = lambda: False,
         display: Callable[[int, str], Display] = ProgressDisplay,
+        after_epoch: Callable[[EpochSummary], None] = lambda _: None,
     ) -> None:
         self.trainer, self.run_dir, self.stop = trainer, run_dir, stop
         self.directory = RunDirectory(run_dir)
+        self.after_epoch = after_epoch
         self.config = trainer.config
         if self.config.loop.tensorboard:
             require_tensorboard()
@@ -241,24 +246,39 @@ class Loop:
         with self.directory.claimed(self._say), ExitStack() as stack:
             self._prepare()
             if self.config.loop.tensorboard:
-                log = EventLog(self.directory.events, self.trainer.env_steps)
+                log = EventLog(self.directory.events, self._done)
                 self.events = stack.enter_context(log)
             self._train()
         return self.epochs
 
     def _train(self) -> None:
         self._begun = self.trainer.progress.learns
-        total = self.config.loop.total_env_steps
+        total = self._total
         with self._make_display(total, f"stages {format_set(self.trainer.stages)}") as display:
             self.display = display
             try:
-                while self.trainer.env_steps < total and not self._stale():
+                while self._done < total and not self._stale():
                     self._epoch(total)
             finally:
                 self.display = None
         self._save(self.last_checkpoint)
         if not self.best_checkpoint.exists():
             self._save(self.best_checkpoint)
+
+    @property
+    def _total(self) -> int:
+        """Where the run ends: in env steps, or in learn steps where nothing is collected."""
+        config = self.config
+        return config.loop.total_env_steps if self._collects else config.offline.learn_steps
+
+    @property
+    def _done(self) -> int:
+        """How far it is, in the unit of `_total`."""
+        return self.trainer.env_steps if self._collects else self.trainer.progress.learns
+
+    @property
+    def _collects(self) -> bool:
+        return self.trainer.offline is None
 
     def _stale(self) -> bool:
         patience = self.config.loop.early_stop_epochs
@@ -272,17 +292,20 @@ class Loop:
         # A run that is resumed within an epoch goes on to the end of that epoch.
         begin = trainer.progress.learns // loop.epoch_steps * loop.epoch_steps
         goal = begin + loop.epoch_steps
+        if not self._collects:
+            goal = min(goal, total)
+        each = loop.learn_every if self._collects else 0
         stamp, step_ms, learning_since = 0, 0.0, 0.0
-        while trainer.progress.learns < goal and trainer.env_steps < total:
+        while trainer.progress.learns < goal and self._done < total:
             self._check_stop()
-            for _ in range(loop.learn_every):
+            for _ in range(each):
                 trainer.collect()
             if trainer.rows < loop.start_steps:
                 self._show("filling the replay")
                 continue
             learning_since = learning_since or time.perf_counter()
             round_end = min(trainer.progress.learns + loop.learns_per_collect, goal)
-            ends = round_end == goal or trainer.env_steps >= total
+            ends = round_end == goal or self._done >= total
             while (step := trainer.progress.learns) < round_end:
                 if ends and step == round_end - 1:
                     step_ms = self._measured_step()
@@ -380,7 +403,7 @@ class Loop:
 
     def _show(self, note: str) -> None:
         if self.display is not None:
-            self.display.update(self.trainer.env_steps, note)
+            self.display.update(self._done, note)
 
     @cold_path("once an epoch")
     def _finish_epoch(self, steps: int, step_ms: float, wall_ms: float, started: float) -> None:
@@ -422,11 +445,12 @@ class Loop:
         # Before any checkpoint of the epoch, so that whichever is gone on from has its line.
         append_line(self.directory.metrics, summary.as_json())
         if self.events is not None:
-            self.events.write(summary.env_steps, _finite(asdict(summary)))
+            self.events.write(self._done, _finite(asdict(summary)))
         if is_best:
             self._save(self.best_checkpoint)
         if self.display is not None:
             self.display.say(summary.line())
+        self.after_epoch(summary)
         at = history["stamp_end"]
         longest = int(np.argmax(np.minimum(runs, at - self._begun)))
         if self._too_many(int(at[longest]), int(runs[longest])):
@@ -437,6 +461,10 @@ class Loop:
 
     def _score(self, summary: EpochSummary) -> bool:
         """Evaluate; gives whether the state is the best so far."""
+        offline = self.trainer.offline
+        if offline is not None and offline.held_out is not None:
+            # No score: values that agree with one another are not a policy that is good.
+            summary.extra |= held_out_figures(self.trainer, offline.held_out)
         if self._validate is None:
             return False
         found = self._validate()

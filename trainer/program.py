@@ -301,8 +301,11 @@ class DqnPrograms:
     def collect(self) -> StepProgram:
         """Act in every lane, step the environment, insert what happened: stage 0's form.
 
-        Lanes that the host steps have done so before; they act last.
+        Lanes that the host steps have done so before; they act last. Where the replay holds
+        recorded transitions, nothing is collected: the program is empty.
         """
+        if self.shapes.config.offline.transitions:
+            return StepProgram("collect", "collect", (), ())
         acting, values = self._acting()
         act, insert = self.legacy.act(values), self.legacy.insert()
         counters = self.legacy.counters(1)

@@ -38,6 +38,8 @@ class TrainerRun:
     @hot_path
     def step(self, *, timed: bool = False) -> Mapping[str, StepCounts]:
         learned = self.trainer.learn(timed=timed)
+        if self.trainer.offline is not None:
+            return {"learn": learned}
         counts = {"learn": learned, "collect": self.trainer.collect(timed=timed)}
         if (handover := self.trainer.handover) is not None:
             counts["env_actions"] = handover

@@ -16,7 +16,7 @@ from onegraph.kernels.learner.advance_counters import reschedule
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField, read_record
 from onegraph.kernels.replay import tree
 from onegraph.stages.budget import Budget
-from onegraph.stages.program import Host, StepProgram
+from onegraph.stages.program import Buffer, Host, StepProgram
 from onegraph.stages.registry import StageSet, apply, budget
 from onegraph.stages.runner import PhaseTimes, Runner
 from onegraph.stages.workspace import Workspace
@@ -35,7 +35,9 @@ from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.host_stepping import ACTIONS_BUDGET, HostStepping
 from onegraph.trainer.learner import GRADIENTS
 from onegraph.trainer.network import QNetwork, padded_width
+from onegraph.trainer.offline import OfflineData, Transitions, offline_run, ring_state
 from onegraph.trainer.program import DqnPrograms
+from onegraph.trainer.replay import ring_buffers
 from onegraph.trainer.shapes import Shapes
 
 Say = Callable[[str], None]
@@ -89,10 +91,16 @@ class Trainer:
         stages: which stages are on.
         say: where notes go that the user should read (memory halving).
         environment: lanes to use instead of those that the config describes.
+        transitions: rows to learn from instead of those of the file `offline.transitions`.
+
+    Attributes:
+        offline: the recorded transitions that the replay holds; ``None`` where it collects. The
+            config then has their sizes, and the environment is there for evaluation alone.
 
     Raises:
         TrainerError: the replay does not fit the device even at the smallest useful size, or the
             environment has other lanes than the config.
+        TransitionsError: the recorded transitions can't be used.
         MarketDataError: the bars can't be used.
         MismatchError: hindsight for an environment without goals, or attention that does not
             divide its features.
@@ -106,13 +114,18 @@ class Trainer:
         *,
         say: Say = lambda _: None,
         environment: Environment | None = None,
+        transitions: Transitions | None = None,
     ) -> None:
+        self.offline: OfflineData | None
+        config, self.offline = offline_run(config, transitions)
         self.config, self.device, self.stages, self.say = config, device, stages, say
         self.environment: Environment
         self.market: MarketSetup | None
         self.environment, self.market = (
-            build_environment(config) if environment is None else (environment, None)
+            build_environment(config, self.offline) if environment is None else (environment, None)
         )
+        if environment is not None and self.offline is not None:
+            self.offline.check(environment, config.env.kind)
         if self.environment.lanes != config.env.lanes:
             raise TrainerError(
                 f"the environment has {self.environment.lanes} lanes, env.lanes is"
@@ -120,7 +133,9 @@ class Trainer:
             )
         self.progress = Progress()
         self._host: HostStepping | None = None
-        lanes = self.environment.open_lanes() if isinstance(self.environment, HostStepped) else None
+        lanes: HostLanes | None = None
+        if isinstance(self.environment, HostStepped) and self.offline is None:
+            lanes = self.environment.open_lanes()
         try:
             self._build(lanes)
         except BaseException:
@@ -146,6 +161,14 @@ class Trainer:
     def _ensure(self) -> None:
         self.workspace.ensure(self.learn_program.buffers)
         self.workspace.ensure(self.collect_program.buffers)
+        self.workspace.ensure(self._loaded_ring())
+
+    def _loaded_ring(self) -> tuple[Buffer, ...]:
+        """The replay's arrays where no insert declares them: a state holds them at every stage."""
+        if self.offline is None:
+            return ()
+        space = next(b.space for b in self.learn_program.buffers if b.name == "replay_leaves")
+        return ring_buffers(self.shapes, space)
 
     def _build(self, lanes: HostLanes | None) -> None:
         """Allocate; halve the replay while it exceeds the cap or the device is short of memory.
@@ -178,6 +201,9 @@ class Trainer:
             )
         self._learn = self._learn_runner()
         self._collect = self._collect_runner()
+        if self.offline is not None:
+            self._load(self.offline.training)
+            return
         if lanes is None:
             Runner(reset_program(self.environment), self.workspace).step()
             return
@@ -187,6 +213,22 @@ class Trainer:
             self.environment, lanes, self.workspace, actions, self.config.seed
         )
         self._host.begin(self.programs)
+
+    @cold_path("loads the replay, before the run begins")
+    def _load(self, transitions: Transitions) -> None:
+        """Fill the replay with recorded transitions."""
+        with self.device.ledger.within("io"):
+            counters = self.workspace.read("counters")
+        counters[Counter.FILLED] = transitions.rows
+        self._put_all({**ring_state(transitions, self.shapes.padded), "counters": counters})
+        self.programs.restored()
+        finite = transitions.finite()
+        if not finite.all():
+            self.say(
+                f"{transitions.file}: {np.count_nonzero(~finite):,} of {finite.size:,} rows are not"
+                f" finite (the first of them: row {int(np.argmin(finite))} of those learned from);"
+                " they are never drawn"
+            )
 
     def _learn_runner(self) -> Runner:
         timed = max(self.config.loop.timed_steps, 1)
@@ -222,6 +264,11 @@ class Trainer:
         return capacity // 2 // self.config.env.lanes * self.config.env.lanes
 
     def _halved(self, capacity: int, why: str) -> int:
+        if self.offline is not None:
+            raise TrainerError(
+                f"{self.offline.training.file}: its {capacity:,} rows of {self._row_bytes()} bytes"
+                f" do not fit ({why}); learn from fewer rows, or raise the memory"
+            )
         half = self._half(capacity)
         if half < self._floor(self.config):
             raise TrainerError(
@@ -362,6 +409,7 @@ class Trainer:
         runners = [r for r in self.workspace.owners if isinstance(r, Runner) and not r.retired]
         needed = {b.name for runner in runners for b in runner.program.buffers}
         needed |= {b.name for p in (self.learn_program, self.collect_program) for b in p.buffers}
+        needed |= {b.name for b in self._loaded_ring()}
         names = {b.name for program in before for b in program.buffers}
         self.workspace.drop(sorted(names - needed))
 
@@ -370,6 +418,8 @@ class Trainer:
     @property
     def rows(self) -> int:
         """Rows in the replay."""
+        if self.offline is not None:
+            return self.shapes.capacity
         return min(self.progress.collects * self.shapes.lanes, self.shapes.capacity)
 
     @property
@@ -383,7 +433,15 @@ class Trainer:
 
         Lanes of the host do the actions that the call before chose
         (`onegraph.trainer.host_stepping`).
+
+        Raises:
+            TrainerError: the replay holds recorded transitions.
         """
+        if self.offline is not None:
+            raise TrainerError(
+                f"this run learns from {self.offline.training.file} alone, and collects nothing;"
+                " leave offline.transitions out to collect"
+            )
         if self._host is None:
             counts = self._collect.step(timed=timed)
         else:
@@ -521,6 +579,8 @@ class Trainer:
     @property
     def runners(self) -> dict[str, Runner]:
         """The programs' runners by program name, in the order in which a step runs them."""
+        if self.offline is not None:
+            return {"learn": self._learn}
         found = {"learn": self._learn, "collect": self._collect}
         if self._host is not None:
             found[self._host.reading.program.name] = self._host.reading
@@ -538,7 +598,8 @@ class Trainer:
 
     def _persistent(self) -> list[str]:
         programs = (self.learn_program, self.collect_program)
-        return sorted({b.name for p in programs for b in p.buffers if b.persistent})
+        buffers = [*(b for p in programs for b in p.buffers), *self._loaded_ring()]
+        return sorted({b.name for b in buffers if b.persistent})
 
     @cold_path("reads a whole state for a checkpoint")
     def state(self) -> dict[str, NDArray[np.generic]]:

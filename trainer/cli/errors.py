@@ -20,6 +20,7 @@ from onegraph.trainer.envs.gym.errors import GymnasiumError
 from onegraph.trainer.event_log import TensorBoardUnavailableError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
+from onegraph.trainer.offline.errors import TransitionsError
 from onegraph.trainer.page.run_folder import RunError
 from onegraph.trainer.policy.errors import ExportError
 from onegraph.trainer.run_directory import RunBusyError
@@ -48,6 +49,7 @@ EXPECTED = (
     StageTimesError,
     TensorBoardUnavailableError,
     TrainerError,
+    TransitionsError,
     WalkforwardError,
     OSError,
 )

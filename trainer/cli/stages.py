@@ -18,6 +18,7 @@ from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import reset_program, walk_program
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
+from onegraph.trainer.offline import offline_run
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
 
@@ -39,11 +40,14 @@ ProgramOption = Annotated[
 
 def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
     """The programs with `stages` applied, without a device."""
-    environment, market = build_environment(config)
+    config, offline = offline_run(config)
+    environment, market = build_environment(config, offline)
     network = QNetwork.of(config, environment)
     programs = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
-    found = {p.name: apply(p, stages, programs) for p in (programs.learn(), programs.collect())}
-    found["reset"] = reset_program(environment)
+    found = {"learn": apply(programs.learn(), stages, programs)}
+    if offline is None:
+        found["collect"] = apply(programs.collect(), stages, programs)
+        found["reset"] = reset_program(environment)
     if market is not None:
         lane = market.environment.over(market.windows.validation, "validation")
         found["evaluate"] = programs.evaluate(lane)
@@ -54,7 +58,7 @@ def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
 def _chosen(config: Config, stages: str, program: str) -> list[StepProgram]:
     found = programs_at(config, parse_stages(stages))
     if program == "all":
-        return [found["learn"], found["collect"]]
+        return [found[name] for name in ("learn", "collect") if name in found]
     if program not in found:
         raise typer.BadParameter(
             f"{program!r} is none of {', '.join(found)}, all", param_hint="--program"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.loop import Loop
 from onegraph.trainer.market import Metrics, comparison_rows
 from onegraph.trainer.market.calendar import summary
+from onegraph.trainer.offline import RecordedEnvironment, held_out_figures
 from onegraph.trainer.progress import ProgressDisplay
 from onegraph.trainer.run_directory import RunDirectory
 from onegraph.trainer.trainer import Trainer, TrainerError
@@ -63,6 +65,14 @@ StagesOption = Annotated[
         "--stages",
         help="Stages that are on: all, none, n for 0 to n, or a list (all,-phase-events). Goes"
         " before ONEGRAPH_STAGES and the config.",
+    ),
+]
+TransitionsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--transitions",
+        help="Learn from the transitions in this .npz or .parquet file, without stepping an"
+        " environment (offline.transitions; docs/offline.md).",
     ),
 ]
 DeviceOption = Annotated[
@@ -112,6 +122,7 @@ def train(
         Path | None,
         typer.Option("--resume", help="A run folder or checkpoint to go on from, with its config."),
     ] = None,
+    transitions: TransitionsOption = None,
     tensorboard: Annotated[
         bool | None,
         typer.Option(
@@ -122,6 +133,9 @@ def train(
     ] = None,
 ) -> None:
     """Train. Ctrl-C saves the state and exits with 130; --resume goes on from it."""
+    if transitions is not None:
+        named = any(given is not None for given in (config, env, resume))
+        overrides = _with_transitions(transitions, overrides or [], environment_named=named)
     if tensorboard is not None:
         overrides = [*(overrides or ()), f"loop.tensorboard={str(tensorboard).lower()}"]
     if resume is not None:
@@ -146,6 +160,13 @@ def train(
         folder = run_dir or Path(settings.run_dir)
         refuse_used_folder(folder)
     run_training(settings, choose_stages(stages, settings.stages), folder, checkpoint)
+
+
+def _with_transitions(path: str, overrides: list[str], *, environment_named: bool) -> list[str]:
+    """The overrides of a run that learns from a file; without an environment, none is there."""
+    if not environment_named and not any(o.strip().startswith("env.") for o in overrides):
+        overrides = [*overrides, "env.kind=recorded"]
+    return [*overrides, f"offline.transitions={json.dumps(path)}"]
 
 
 def resumed_config(
@@ -286,6 +307,8 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
         results().print(f"goals reached: {rate:.1%} of {episodes} greedy episodes")
     elif isinstance(trainer.environment, CoinEnvironment):
         print_returns(trainer)
+    elif isinstance(trainer.environment, RecordedEnvironment):
+        print_recorded(trainer)
     elif isinstance(trainer.environment, GymnasiumEnvironment):
         if trainer.environment.fresh is not None:
             print_episodes(trainer, trainer.environment)
@@ -297,6 +320,24 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
                 rows.add_row(str(state), str(row), str(exact[state]))
         results().print(rows)
         results().print(f"largest error: {q_error(trainer, trainer.environment):.3g}")
+
+
+def print_recorded(trainer: Trainer) -> None:
+    """What recorded transitions alone can say: loss, mean Q, and the error on what is held out."""
+    assert trainer.offline is not None
+    if trainer.progress.learns:
+        last = trainer.history(trainer.shapes.ring)
+        results().print(
+            f"mean Q {last['q_mean'].mean():.4g}, loss {last['loss'].mean():.4g}, over the last"
+            f" {last['loss'].size:,} learning steps"
+        )
+    if trainer.offline.held_out is not None:
+        found = held_out_figures(trainer, trainer.offline.held_out)
+        results().print(
+            f"held out: mean |TD error| {found['held_out_td']:.4g}, mean Q"
+            f" {found['held_out_q']:.4g}, {trainer.offline.held_out.rows:,} rows"
+        )
+    results().print("no environment was named, so the policy was not evaluated (env.kind)")
 
 
 def print_episodes(trainer: Trainer, environment: GymnasiumEnvironment) -> None:

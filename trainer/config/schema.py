@@ -387,12 +387,20 @@ class EnvConfig(Section):
     """The environment that the `collect` program steps on the device, or takes in from the host."""
 
     kind: Literal[
-        "market", "chain", "truncation-probe", "cliff", "bit-flip", "coin", "gymnasium"
+        "market",
+        "chain",
+        "truncation-probe",
+        "cliff",
+        "bit-flip",
+        "coin",
+        "gymnasium",
+        "recorded",
     ] = Field(
         "market",
         description="market: trade bars; chain: walk right to +1; truncation-probe: one state, "
         "reward 1; cliff: CliffWalking-v1; bit-flip: turn env.bits bits into a goal, one a step; "
-        "coin: reward 0 or 1 by chance; gymnasium: env.id of gymnasium's registry, on the host",
+        "coin: reward 0 or 1 by chance; gymnasium: env.id of gymnasium's registry, on the host; "
+        "recorded: none, only the rows of offline.transitions",
     )
     id: str = Field(
         "",
@@ -652,6 +660,29 @@ class ReplayConfig(Section):
     )
 
 
+class OfflineConfig(Section):
+    """Learning from a fixed set of transitions, without a step of the environment."""
+
+    transitions: str = Field(
+        "",
+        description="a .npz or .parquet file of transitions to learn from (docs/offline.md); the "
+        "replay then holds them and nothing else; empty: collect",
+    )
+    actions: int = Field(
+        0,
+        ge=0,
+        le=65_536,
+        description="actions that there are; 0: one more than the file's largest",
+    )
+    learn_steps: int = Field(100_000, ge=1, lt=2**63, description="learn steps of the whole run")
+    held_out: float = Field(
+        0.0,
+        ge=0.0,
+        lt=1.0,
+        description="share of the episodes that are not learned from, for the TD error on them",
+    )
+
+
 class HindsightConfig(Section):
     """Hindsight experience replay, for environments whose observations hold a goal."""
 
@@ -845,6 +876,7 @@ class Config(Section):
     aux: AuxConfig = Field(AuxConfig(), description="auxiliary networks")
     replay: ReplayConfig = Field(ReplayConfig(), description="replay")
     hindsight: HindsightConfig = Field(HindsightConfig(), description="hindsight replay")
+    offline: OfflineConfig = Field(OfflineConfig(), description="recorded transitions")
     learn: LearnConfig = Field(LearnConfig(), description="learner")
     loop: LoopConfig = Field(LoopConfig(), description="loop")
     walkforward: WalkforwardConfig = Field(
@@ -859,6 +891,21 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.loop.timed_steps > self.loop.epoch_steps:
+            problem = f"is more than loop.epoch_steps = {self.loop.epoch_steps}; lower it"
+            raise MismatchError(self, "loop.timed_steps", problem)
+        if self.replay.beta_end < self.replay.beta_start:
+            problem = f"is below replay.beta_start = {self.replay.beta_start}; beta only rises"
+            raise MismatchError(self, "replay.beta_end", problem)
+        if self.offline.transitions:
+            return self  # lanes, capacity and start are then those of the file
+        if self.env.kind == "recorded":
+            problem = "needs a file of transitions; set offline.transitions (--transitions FILE)"
+            raise MismatchError(self, "env.kind", problem)
+        self._check_collecting()
+        return self
+
+    def _check_collecting(self) -> None:
         lanes, capacity = self.env.lanes, self.replay.capacity
         batch, start = self.learn.batch_size, self.loop.start_steps
         if capacity < lanes:
@@ -874,9 +921,6 @@ class Config(Section):
                 "shorten it or raise replay.capacity"
             )
             raise MismatchError(self, "replay.n_step", problem)
-        if self.replay.beta_end < self.replay.beta_start:
-            problem = f"is below replay.beta_start = {self.replay.beta_start}; beta only rises"
-            raise MismatchError(self, "replay.beta_end", problem)
         if batch > capacity:
             problem = f"is more than replay.capacity = {capacity}; lower it or raise the capacity"
             raise MismatchError(self, "learn.batch_size", problem)
@@ -895,10 +939,6 @@ class Config(Section):
                 "would never start; lower it or run longer"
             )
             raise MismatchError(self, "loop.start_steps", problem)
-        if self.loop.timed_steps > self.loop.epoch_steps:
-            problem = f"is more than loop.epoch_steps = {self.loop.epoch_steps}; lower it"
-            raise MismatchError(self, "loop.timed_steps", problem)
         if self.walkforward.gpus and self.device == "host":
             problem = "names GPUs, and device = 'host' uses none; leave one of the two out"
             raise MismatchError(self, "walkforward.gpus", problem)
-        return self
