@@ -16,6 +16,7 @@ from onegraph.stages import (
     s4_gpu_counters,
     s5_child_graphs,
     s6_parent_graph,
+    s7_fused_phases,
 )
 from onegraph.stages.budget import Budget
 from onegraph.stages.program import Parts, StepProgram
@@ -29,6 +30,7 @@ STAGES: tuple[Stage, ...] = (
     s4_gpu_counters.STAGE,
     s5_child_graphs.STAGE,
     s6_parent_graph.STAGE,
+    s7_fused_phases.STAGE,
 )
 
 #: Numbers of the stages beyond 0 that are on.

@@ -22,6 +22,7 @@ from onegraph.stages.program import (
     Buffer,
     Fragment,
     Launch,
+    Merge,
     Op,
     Phase,
     ProgramError,
@@ -31,6 +32,7 @@ from onegraph.stages.program import (
 )
 from onegraph.trainer.blocks.emit import Emit
 from onegraph.trainer.envs.base import Environment, ungraphed
+from onegraph.trainer.fusing import FusedStep
 from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.learner import Learner, adam_groups
 from onegraph.trainer.legacy.parts import LegacyParts
@@ -105,8 +107,10 @@ def state_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
 class DqnPrograms:
     """Emits the trainer's programs, and is the `Parts` that the stages ask."""
 
-    def __init__(self, shapes: Shapes, environment: Environment) -> None:
-        self.shapes, self.environment = shapes, environment
+    def __init__(
+        self, shapes: Shapes, environment: Environment, fused: FusedStep | None = None
+    ) -> None:
+        self.shapes, self.environment, self.fused = shapes, environment, fused
         hindsight = relabelling(shapes.config, environment)
         self.replay = DeviceReplay(shapes, hindsight)
         self.learner = Learner(shapes)
@@ -135,6 +139,10 @@ class DqnPrograms:
                 f" it has {known}"
             )
         return make()
+
+    def merges(self, program: str) -> tuple[Merge, ...]:
+        """The learning step's phases by the kernels of `fused`, if there are any for it."""
+        return self.fused.merges() if self.fused is not None and program == "learn" else ()
 
     def restored(self) -> None:
         """What the host derives from the replay's arrays is out of date: they were overwritten."""

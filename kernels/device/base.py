@@ -287,6 +287,8 @@ class Device(ABC):
     name: str
     #: Whether a call hands its work over and returns, so that its own time is the host's.
     runs_later: bool = False
+    #: Blocks that a cluster has at most; 1: no clusters.
+    largest_cluster: int = 1
 
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.ledger = ledger if ledger is not None else Ledger()
@@ -497,7 +499,7 @@ class Device(ABC):
                 arrays.append(value)
             else:
                 scalars[param.name] = self._scalar(kernel, param.name, param.dtype, value)
-        blocks = min(spec.blocks(scalars), max_blocks)
+        blocks = spec.capped(spec.blocks(scalars), max_blocks, scalars)
         payload = self._prepare(spec, args, scalars, blocks, module)
         return Launch(spec, module, blocks, tuple(arrays), payload)
 

@@ -37,6 +37,7 @@ class HostDevice(Device):
     """
 
     kind = "host"
+    largest_cluster = 8  # a twin has no blocks, and takes any
     name = "NumPy"
 
     def __init__(self, ledger: Ledger | None = None, *, memory_bytes: int = 0) -> None:

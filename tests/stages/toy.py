@@ -194,6 +194,10 @@ class Toy:
     def _total(self) -> Launch:
         return Launch("toy_total", {"prio": Ref("prio"), "total": Ref("total"), "n": self.n})
 
+    def merges(self, program: str) -> tuple[Merge, ...]:
+        """Parts: no phases of this loop have kernels that do them together."""
+        return ()
+
     def fragment(self, stage: str, program: str, group: str) -> Fragment:
         """Parts: the replacement of `group` at `stage`."""
         self.asked.append((stage, program, group))
