@@ -173,7 +173,7 @@ struct Clip {
 // By each warp for itself: the parts lane by lane, then the lanes in the order of reduce.cuh.
 __device__ inline Clip warp_clip(const double* partial, int parts, double max_norm) {
     double sum = 0.0;
-#pragma unroll 1
+#pragma unroll 8
     for (int i = threadIdx.x & 31; i < parts; i += 32) sum += __ldcg(partial + i);
     sum = warp_sum<double>(sum);
     const double norm = sqrt(sum);
