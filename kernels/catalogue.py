@@ -80,8 +80,8 @@ class KernelSpec:
         name: the function's name in both files of the pair.
         params: in the order of the C signature.
         block: threads per block.
-        per: what one unit of work occupies: a thread, a warp, a whole block, a cluster of blocks, or
-            ``one`` (a single block does all of it).
+        per: what one unit of work occupies: a thread, a warp, a whole block, a cluster of blocks,
+            or ``one`` (a single block does all of it).
         work: names of scalar parameters whose product is the number of units.
         fma: whether the compiler may contract a multiply and an add. Off where the host computes
             the same numbers and bits must match.
@@ -172,8 +172,8 @@ def kernel(
         work: the scalar parameters whose product counts the units, as in ``"rows*cols"``.
         block: threads per block; a multiple of 32, at most 1024.
         fma: let the compiler contract multiply and add.
-        cluster_of: the scalar parameter that is the number of blocks of a cluster; ``per="cluster"``
-            needs it.
+        cluster_of: the scalar parameter that is the number of blocks of a cluster;
+            ``per="cluster"`` needs it.
         shared_of: the scalar parameter that is the bytes of dynamic shared memory of a block.
         resident: the kernel's blocks wait for one another.
         early: the kernel waits by itself for the one before it.

@@ -85,6 +85,16 @@ def valid_sets(known: Sequence[Stage] = STAGES) -> tuple[StageSet, ...]:
     return tuple(s for s in candidates if not missing(s, known))
 
 
+def is_exact(stages: StageSet, known: Sequence[Stage] = STAGES) -> bool:
+    """Whether every stage of the set keeps every bit."""
+    return all(by_number(number, known).exact for number in stages)
+
+
+def exact_sets(known: Sequence[Stage] = STAGES) -> tuple[StageSet, ...]:
+    """The valid sets whose numbers are those of stage 0, bit for bit; smallest first."""
+    return tuple(s for s in valid_sets(known) if is_exact(s, known))
+
+
 def apply(
     program: StepProgram, stages: StageSet, parts: Parts, known: Sequence[Stage] = STAGES
 ) -> StepProgram:

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from onegraph.kernels.common.layout import COUNTERS, DIAGNOSTICS, SCHEDULE_PARAMS, SCHEDULES, Counter
+from onegraph.kernels.common.layout import (
+    COUNTERS,
+    DIAGNOSTICS,
+    SCHEDULE_PARAMS,
+    SCHEDULES,
+    Counter,
+)
 from onegraph.kernels.fused.apply_step import blocks_of, tiles_of
 from onegraph.kernels.fused.td_pass import TwoLayers, shared_bytes
 from onegraph.kernels.learner.advance_counters import initial_schedule

@@ -7,14 +7,17 @@ hidden layers and a plain or dueling head whose matrices fit the shared memory o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from onegraph.kernels.common.layout import DIAGNOSTICS
+from onegraph.kernels.device.base import Device
 from onegraph.kernels.fused import apply_step, td_pass
+from onegraph.kernels.fused.td_pass import TwoLayers
 from onegraph.kernels.replay import update_priorities
 from onegraph.stages.program import Buffer, Fragment, Launch, Merge, Op, Ref
 from onegraph.trainer.blocks.hidden import HiddenLayers
+from onegraph.trainer.network import QNetwork
 from onegraph.trainer.replay import BATCH
 from onegraph.trainer.shapes import Shapes
 
@@ -22,11 +25,16 @@ from onegraph.trainer.shapes import Shapes
 CLUSTERS = (8, 4)
 
 
+class FusionError(ValueError):
+    """The fused kernels that were asked for are not there; the message says which are."""
+
+
 @dataclass(frozen=True)
 class FusedStep:
     """Three kernels for a learning step.
 
     Attributes:
+        shapes: sizes of the step.
         rows, cluster: of `td_pass`: rows that a cluster takes at a time, and its blocks.
     """
 
@@ -40,16 +48,18 @@ class FusedStep:
         return f"rows{self.rows}-cluster{self.cluster}"
 
     @property
-    def net(self) -> td_pass.TwoLayers:
+    def net(self) -> TwoLayers:
         """Widths of the network."""
-        network = self.shapes.network
-        return td_pass.TwoLayers(network.inputs, *network.config.hidden, network.stride)
+        return _widths(self.shapes.network)
 
     @property
-    def fits(self) -> bool:
-        """Whether a block's share of the matrices fits its shared memory."""
-        shared = td_pass.shared_bytes(self.net, self.rows, self.cluster)
-        return td_pass.takes(self.net) and shared <= td_pass.SHARED_LIMIT
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block of `td_pass`."""
+        return td_pass.shared_bytes(self.net, self.rows, self.cluster)
+
+    def fits(self, limit: int) -> bool:
+        """Whether a block's share of the matrices fits `limit` bytes of shared memory."""
+        return td_pass.fits(self.net, self.rows, self.cluster, limit)
 
     @property
     def _prioritises(self) -> bool:
@@ -58,7 +68,14 @@ class FusedStep:
 
     def merges(self) -> tuple[Merge, ...]:
         """The step's phases in three runs, or with a large batch's priorities as they are."""
-        last = ("aux", "post_aux", "adam_grad", "adam", "maintenance", "iql_modulate")
+        last: tuple[str, ...] = (
+            "aux",
+            "post_aux",
+            "adam_grad",
+            "adam",
+            "maintenance",
+            "iql_modulate",
+        )
         last += ("per_priority",) if self._prioritises else ()
         return (
             Merge(
@@ -173,7 +190,7 @@ class FusedStep:
                 "rows": self.rows,
                 "tiles": -(-shapes.batch // self.rows),
                 "cluster": self.cluster,
-                "shared_bytes": td_pass.shared_bytes(net, self.rows, self.cluster),
+                "shared_bytes": self.shared_bytes,
             },
         )
 
@@ -236,25 +253,71 @@ class FusedStep:
         )
 
 
-def candidates(shapes: Shapes, largest_cluster: int) -> tuple[FusedStep, ...]:
-    """The ways in which the kernels here can do this learning step; none if they can't.
-
-    Args:
-        largest_cluster: blocks that the device puts in a cluster at most.
-    """
+def obstacle(shapes: Shapes, device: Device) -> str:
+    """Why the kernels here can't do this learning step on a device; empty if they can."""
     network, config = shapes.network, shapes.config
+    parts = {
+        "a head of quantiles": network.iqn,
+        "a head of atoms": network.c51,
+        "value networks": network.value_networks,
+        "a denoising network": network.denoise,
+        "noise on its weights": network.noisy,
+        "a cap on its spectral norms": network.spectral,
+        "a vaccine batch": config.learn.vaccine or None,
+        "a gradient budget": config.learn.budget.on or None,
+        "hindsight": config.hindsight.strategy != "none" or None,
+    }
+    if found := [name for name, part in parts.items() if part is not None]:
+        return f"the fused kernels have no code for {found[0]}"
     trunk = network.trunk
-    simple = len(trunk) == 1 and isinstance(trunk[0], HiddenLayers) and len(trunk[0].widths) == 2
-    others = (network.iqn, network.c51, network.value_networks, network.denoise)
-    others += (network.noisy, network.spectral)
-    if not simple or any(part is not None for part in others):
-        return ()
-    if config.learn.vaccine or config.learn.budget.on or config.hindsight.strategy != "none":
-        return ()
-    steps = [
-        FusedStep(shapes, rows, cluster)
-        for cluster in CLUSTERS
-        if cluster <= largest_cluster
-        for rows in td_pass.ROWS
-    ]
-    return tuple(step for step in steps if step.fits)
+    layers = [block for block in trunk if isinstance(block, HiddenLayers)]
+    if len(trunk) != 1 or len(layers) != 1 or len(layers[0].widths) != 2:
+        return (
+            "the fused kernels are for two hidden layers and nothing else before the head, not for"
+            f" {_trunk_words(network)}"
+        )
+    if device.largest_cluster < min(CLUSTERS):
+        return (
+            f"{device.name} forms no clusters of blocks, which the fused kernels need (compute"
+            " capability 9.0 and up)"
+        )
+    net = _widths(network)
+    if not td_pass.takes(net):
+        return (
+            f"the fused kernels need widths that are multiples of 4, not {net.inputs} inputs and"
+            f" hidden layers of {net.width0} and {net.width1}"
+        )
+    if not any(_fitting(shapes, device)):
+        least = min(td_pass.shared_bytes(net, rows, c) for rows in td_pass.ROWS for c in CLUSTERS)
+        return (
+            f"the matrices do not fit shared memory: a block of the fused kernels needs {least:,}"
+            f" bytes at least, and has {device.largest_shared:,}"
+        )
+    return ""
+
+
+def _widths(network: QNetwork) -> TwoLayers:
+    width0, width1 = network.config.hidden
+    return TwoLayers(network.inputs, width0, width1, network.stride)
+
+
+def _trunk_words(network: QNetwork) -> str:
+    config = network.config
+    words = [f"{len(config.hidden)} hidden layer{'s' if len(config.hidden) > 1 else ''}"]
+    words += ["a gate"] if config.gate else []
+    words += ["attention"] if config.attention_groups else []
+    words += [f"{config.residual_blocks} residual blocks"] if config.residual_blocks else []
+    return " and ".join(words)
+
+
+def _fitting(shapes: Shapes, device: Device) -> Iterator[FusedStep]:
+    for cluster in CLUSTERS:
+        for rows in td_pass.ROWS:
+            step = FusedStep(shapes, rows, cluster)
+            if cluster <= device.largest_cluster and step.fits(device.largest_shared):
+                yield step
+
+
+def candidates(shapes: Shapes, device: Device) -> tuple[FusedStep, ...]:
+    """The ways in which the kernels here can do this learning step; none if they can't."""
+    return () if obstacle(shapes, device) else tuple(_fitting(shapes, device))

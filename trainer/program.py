@@ -105,12 +105,22 @@ def state_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
 
 
 class DqnPrograms:
-    """Emits the trainer's programs, and is the `Parts` that the stages ask."""
+    """Emits the trainer's programs, and is the `Parts` that the stages ask.
+
+    Args:
+        shapes: the sizes.
+        environment: the lanes.
+        fusion: gives the kernels that do the learning step's phases together; asked when a stage
+            asks for them.
+    """
 
     def __init__(
-        self, shapes: Shapes, environment: Environment, fused: FusedStep | None = None
+        self,
+        shapes: Shapes,
+        environment: Environment,
+        fusion: Callable[[], FusedStep | None] = lambda: None,
     ) -> None:
-        self.shapes, self.environment, self.fused = shapes, environment, fused
+        self.shapes, self.environment, self.fusion = shapes, environment, fusion
         hindsight = relabelling(shapes.config, environment)
         self.replay = DeviceReplay(shapes, hindsight)
         self.learner = Learner(shapes)
@@ -141,8 +151,9 @@ class DqnPrograms:
         return make()
 
     def merges(self, program: str) -> tuple[Merge, ...]:
-        """The learning step's phases by the kernels of `fused`, if there are any for it."""
-        return self.fused.merges() if self.fused is not None and program == "learn" else ()
+        """The learning step's phases by fused kernels, if there are any for it."""
+        fused = self.fusion() if program == "learn" else None
+        return fused.merges() if fused is not None else ()
 
     def restored(self) -> None:
         """What the host derives from the replay's arrays is out of date: they were overwritten."""

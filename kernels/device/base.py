@@ -287,8 +287,12 @@ class Device(ABC):
     name: str
     #: Whether a call hands its work over and returns, so that its own time is the host's.
     runs_later: bool = False
+    #: What decides how fast a kernel is, beside `name`: what times of kernels were taken on.
+    platform: str = ""
     #: Blocks that a cluster has at most; 1: no clusters.
     largest_cluster: int = 1
+    #: Bytes of shared memory that a block has at most, its kernel's own included.
+    largest_shared: int = 48 * 1024
 
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.ledger = ledger if ledger is not None else Ledger()

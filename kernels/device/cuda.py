@@ -155,6 +155,7 @@ class CudaDevice(Device):
         self._memory: Any = self._gpu.memory_resource
         # What every GPU with clusters forms without being asked for more.
         self.largest_cluster = 8 if capability.major >= 9 else 1
+        self.largest_shared = int(self._gpu.properties.max_shared_memory_per_block_optin)
         #: Multiprocessors of the GPU.
         self.multiprocessors = int(self._gpu.properties.multiprocessor_count)
         self._pinned: Any = LegacyPinnedMemoryResource()
@@ -178,6 +179,12 @@ class CudaDevice(Device):
         self._workspaces: list[Any] = []
         self._gemm = gemm
         self._lt = self._open_cublaslt(gemm)
+        driver_version = self._check(driver.cuDriverGetVersion(), "open")
+        self.platform = (
+            f"{self.arch}, {self.multiprocessors} multiprocessors, driver for CUDA"
+            f" {driver_version // 1000}.{driver_version % 1000 // 10}, matmuls by"
+            f" {self.matmul_backend}"
+        )
 
     def _open_cublaslt(self, mode: Gemm) -> Any:
         #: what multiplies matrices, in words

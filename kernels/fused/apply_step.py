@@ -2,17 +2,17 @@
 
 What follows `td_pass` in a learning step, for the same networks of two hidden layers::
 
-    dW = in^T out, db = column sums of out        for (x, grad0), (hidden0, grad1), (hidden1, grad_head)
-    grad_norm, adam_step, target_update           of all six tensors
-    update_priorities                             where ``prioritise`` is not 0
+    dW = in^T out, db = column sums of out  of (x, grad0), (hidden0, grad1), (hidden1, grad_head)
+    grad_norm, adam_step, target_update     of all six tensors
+    update_priorities                       where ``prioritise`` is not 0
     batch_stats, publish
 
 `grad` gets the gradients before they are clipped. Elements of the parameters between the tensors
-stay as they are. The sums over the batch are in its order, a bias's in eight parts of every 64 rows;
-the squares are added tile by tile of 32 x 32 parameters, so that the grid does not change the
+stay as they are. The sums over the batch are in its order, a bias's in eight parts of every 64
+rows; the squares are added tile by tile of 32 x 32 parameters, so that the grid does not change the
 numbers. As everywhere else a norm that is not finite skips the step. What is published of the
-priorities is ``seen`` [8], the diagnostics as the step before left them, because another block counts
-on in `diagnostics` at the same time.
+priorities is ``seen`` [8], the diagnostics as the step before left them, because another block
+counts on in `diagnostics` at the same time.
 
 On the device all blocks wait for one another once, between the gradients and their use: they must
 run at once. ``barrier`` is the word of that wait (`grid_barrier.cuh`).
@@ -195,13 +195,13 @@ def apply_step(
 
     for _, _, fan_in, fan_out, weight, bias in layers:
         for start, size in ((weight, fan_in * fan_out), (bias, fan_out)):
-            here = slice(start, start + size)
+            its = slice(start, start + size)
             ends = np.full(ADAM_GROUPS, size, np.int64)
             adam_step(
-                theta[here],
-                m[here],
-                v[here],
-                grad[here],
+                theta[its],
+                m[its],
+                v[its],
+                grad[its],
                 clip,
                 schedule,
                 skip,
@@ -212,7 +212,7 @@ def apply_step(
                 beta2=beta2,
                 eps=eps,
             )
-            target_update(target[here], theta[here], schedule, counters, skip, n=size, every=every)
+            target_update(target[its], theta[its], schedule, counters, skip, n=size, every=every)
     stats = np.empty(len(Stat))
     batch_stats(loss, td, q_taken, stats, n=n)
     publish(stats, clip, counters, schedule, seen, skip, record, history, ring=ring)

@@ -21,8 +21,10 @@ struct RowParts {
 #pragma unroll
         for (int u = 0; u < HELD; ++u)
             if (threadIdx.x + 32 * u < padded) to[threadIdx.x + 32 * u] = value[u];
-        if (padded > 32 * HELD)
-            copy_row(to + 32 * HELD, ring + 32 * HELD, row, width - 32 * HELD, padded);
+        const float* source = ring + (long long)row * padded;
+#pragma unroll 4
+        for (int column = threadIdx.x + 32 * HELD; column < padded; column += 32)
+            to[column] = row >= 0 && column < width ? source[column] : 0.0f;
     }
 };
 

@@ -38,7 +38,8 @@ struct Layer {
     float *online, *target, *bias, *target_bias;  // panels [k][pitch], [slice]
 };
 
-// `count` columns, a multiple of four, of each of `rows` rows; sixteen bytes a copy.
+// `count` columns, a multiple of four, of each of `rows` rows; sixteen bytes a copy. A block's columns
+// are fewer than 4 WORKERS: no more sums of its warps fit its shared memory.
 __device__ inline void load_panel(float* panel, int pitch, const float* matrix, int width, int rows,
                                   int count) {
     const int fours = count >> 2;
@@ -143,9 +144,9 @@ __device__ __forceinline__ void run(float* shared, const float* row_weights, con
             for (int c = threadIdx.x; c < l1.count * stride; c += WORKERS)
                 copy_async<4>((i & 1 ? head_target : head) + c,
                               from + a.weight2 + l1.first * stride + c, true);
-            if (threadIdx.x < stride)
-                copy_async<4>((i & 1 ? target_bias2 : bias2) + threadIdx.x,
-                              from + a.bias2 + threadIdx.x, true);
+#pragma unroll 1
+            for (int c = threadIdx.x; c < stride; c += WORKERS)
+                copy_async<4>((i & 1 ? target_bias2 : bias2) + c, from + a.bias2 + c, true);
         }
         if (i & 1) commit_copies();
     }

@@ -6,11 +6,11 @@ For a network of two hidden layers with ReLU and one head (plain or dueling)::
 
 through the online network on s_tm1 and s_t and the target network on s_t, the importance weights
 scaled by the largest (`importance_weights`), `dqn_loss`, and back to the gradients of what W2, W1
-and W0 put out: ``grad_head`` [n, A + d], ``grad1`` [n, H1] and ``grad0`` [n, H0], zero where the ReLU
-was. ``hidden0`` and ``hidden1`` are the online activations on s_tm1. The weights of the parameters
-are `apply_step`'s to update. Beside it, and nothing here reads them, the counters and schedules of a
-learning step advance (`advance_counters`), and ``seen`` gets what ``diagnostics`` say before the
-step's priorities, which is what `apply_step` publishes.
+and W0 put out: ``grad_head`` [n, A + d], ``grad1`` [n, H1] and ``grad0`` [n, H0], zero where the
+ReLU was. ``hidden0`` and ``hidden1`` are the online activations on s_tm1. The weights of the
+parameters are `apply_step`'s to update. Beside it, and nothing here reads them, the counters and
+schedules of a learning step advance (`advance_counters`), and ``seen`` gets what ``diagnostics``
+say before the step's priorities, which is what `apply_step` publishes.
 
 A cluster of ``cluster`` blocks takes ``rows`` rows at a time, and each of its blocks has a share of
 every layer's columns, for which it holds the matrices in shared memory. The order of a sum depends
@@ -37,8 +37,8 @@ ROWS = (3, 5, 8)
 #: Warps that share a sum, and floats behind a row of a matrix in shared memory.
 _WARPS, _PAD = 8, 4
 
-#: Bytes of dynamic shared memory that a block may have from compute capability 9.0 on.
-SHARED_LIMIT = 227 * 1024
+#: Bytes of shared memory that the kernel has beside the dynamic ones.
+STATIC_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,11 @@ def shared_bytes(net: TwoLayers, rows: int, cluster: int) -> int:
 def takes(net: TwoLayers) -> bool:
     """Whether the kernel has code for these widths: it copies four floats at a time."""
     return net.inputs % 4 == 0 and net.width0 % 4 == 0 and net.width1 % 4 == 0
+
+
+def fits(net: TwoLayers, rows: int, cluster: int, limit: int) -> bool:
+    """Whether a block needs at most `limit` bytes of shared memory."""
+    return shared_bytes(net, rows, cluster) + STATIC_BYTES <= limit
 
 
 @kernel(
@@ -176,11 +181,16 @@ def td_pass(
     (`shared_bytes`) shape the launch alone.
 
     Raises:
-        ValueError: tiles that leave rows out, or widths that are no multiples of four.
+        ValueError: tiles that leave rows out, or widths or offsets that are no multiples of four.
     """
     del cluster, shared_bytes
     if inputs % 4 or width0 % 4 or width1 % 4:
         raise ValueError(f"widths {inputs}, {width0} and {width1} are not all multiples of 4")
+    if any(offset % 4 for offset in (weight0, bias0, weight1, bias1)):
+        raise ValueError(
+            f"the layers' tensors begin at {weight0}, {bias0}, {weight1} and {bias1}, not all of"
+            " which are multiples of 4: the kernel copies four floats at a time"
+        )
     if rows not in ROWS or tiles * rows < n:
         raise ValueError(f"{tiles} tiles of {rows} rows leave out some of {n}")
     stride = actions + (1 if dueling else 0)

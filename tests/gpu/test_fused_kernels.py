@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fused_cases import SIZES, apply_case, td_case
-from onegraph.kernels.fused.td_pass import ROWS, SHARED_LIMIT
 from pair_runs import assert_same, run_on
+
+from onegraph.kernels.fused.td_pass import ROWS, SHARED_LIMIT
 
 pytestmark = pytest.mark.gpu
 
@@ -53,9 +54,13 @@ def test_apply_step(cuda, size):
     assert_same(cuda, "apply_step", APPLY_TOLERANCE, **apply_case(size))
 
 
-@pytest.mark.parametrize("changes", [{"every": 2}, {"every": 3}, {"prioritise": 0}, {"max_norm": 0.0}])
+@pytest.mark.parametrize(
+    "changes", [{"every": 2}, {"every": 3}, {"prioritise": 0}, {"max_norm": 0.0}]
+)
 def test_apply_step_variants(cuda, changes):
-    assert_same(cuda, "apply_step", APPLY_TOLERANCE, **apply_case((33, 16, 36, 52, 4, 1), **changes))
+    assert_same(
+        cuda, "apply_step", APPLY_TOLERANCE, **apply_case((33, 16, 36, 52, 4, 1), **changes)
+    )
 
 
 def test_apply_step_skips_what_is_not_finite(cuda):

@@ -16,7 +16,7 @@ from onegraph.kernels import catalogue
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import Buffer, Fragment, Launch, Phase, Ref, Runner, StepProgram, Workspace
-from onegraph.stages.program import Alloc, Copy, Free, Host, HostArrays, MatmulOp, Memset, Op
+from onegraph.stages.program import Alloc, Copy, Free, Host, HostArrays, MatmulOp, Memset, Merge, Op
 
 _before = set(catalogue._registry)
 

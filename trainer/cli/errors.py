@@ -16,6 +16,7 @@ from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import StageSetError
 from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import ConfigError, MismatchError
+from onegraph.trainer.fusing import FusionError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.page.run_folder import RunError
@@ -31,6 +32,7 @@ EXPECTED = (
     ConfigError,
     DeviceError,
     DeviceUnavailableError,
+    FusionError,
     MarketDataError,
     MismatchError,
     PlotUnavailableError,

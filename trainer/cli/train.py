@@ -16,7 +16,7 @@ from onegraph.kernels.device import open_device
 from onegraph.kernels.learner.categorical import support
 from onegraph.stages.flags import StageChoice, choose_stages
 from onegraph.stages.phase_report import PhaseReport
-from onegraph.stages.registry import stage_names
+from onegraph.stages.registry import ALL, stage_names
 from onegraph.trainer.checkpoint import Checkpoint, load_checkpoint
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.config import (
@@ -161,6 +161,8 @@ def run_training(
         f"{where}device {device.kind} ({device.name}), stages {stage_names(choice.stages)}"
         f" (by {choice.source}), run folder {folder}"
     )
+    if trainer.fusion is not None:
+        console.print(f"fused kernels: {trainer.fusion}", markup=False)
     with stop_on_signal() as asked:
         loop = Loop(trainer, folder, stop=asked)
         epochs = loop.run()
@@ -280,7 +282,7 @@ def evaluate(
         raise TrainerError(f"--window {window!r}: choose train, validation or test")
     loaded = load_checkpoint(checkpoint)
     config = resumed_config(loaded, overrides, device)
-    trainer = Trainer(config, open_device(config.device), frozenset(range(1, 7)))
+    trainer = Trainer(config, open_device(config.device), ALL)
     trainer.restore(loaded.state, loaded.progress)
     notes().print(f"{loaded.path}: {loaded.progress.learns:,} learning steps")
     print_result(trainer, window)
