@@ -147,7 +147,11 @@ def verify(
             trace = _run(subject, stages, previous, open_device, counter, steps)
             if not is_exact(stages, subject.known) and not trace.broken:
                 say(f"stages {label}: {steps} steps, again")
-                _check_repeats(trace, _run(subject, stages, previous, open_device, None, steps))
+                _check_repeats(
+                    trace,
+                    _run(subject, stages, previous, open_device, None, steps),
+                    _added(subject.known, stages, previous),
+                )
             again = _Again(subject, open_device)
             results.append(_judged(trace, first, previous, again))
             first, previous = first or trace, trace
@@ -443,7 +447,7 @@ def _check_distance(trace: _Trace, from_first: Difference | None, added: str) ->
     )
 
 
-def _check_repeats(trace: _Trace, again: _Trace) -> None:
+def _check_repeats(trace: _Trace, again: _Trace, added: str) -> None:
     """What agrees to rounding may still not change from run to run."""
     step, what = len(again.digests), ""
     if again.broken:
@@ -462,7 +466,7 @@ def _check_repeats(trace: _Trace, again: _Trace) -> None:
                     " sum whose order changes, and for memory that is read before it is written"
                 )
     if what:
-        trace.findings.add(Finding("repeatability", what, step=step))
+        trace.findings.add(Finding("repeatability", what, stage=added, step=step))
 
 
 def _check_parameters(

@@ -19,7 +19,7 @@ from trainer.setups import (
 )
 
 from onegraph.kernels.device import HostDevice
-from onegraph.stages import format_set, valid_sets
+from onegraph.stages import exact_sets, format_set
 from onegraph.trainer import checkpoint as module
 from onegraph.trainer.checkpoint import (
     FORMAT,
@@ -31,7 +31,7 @@ from onegraph.trainer.trainer import Trainer, TrainerError
 
 pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
 
-SETS = [pytest.param(s, id=format_set(s)) for s in valid_sets()]
+SETS = [pytest.param(s, id=format_set(s)) for s in exact_sets()]
 SMALL_RUNS = {"short": short(), "uniform": short(replay__alpha=0.0), "market": market()}
 #: One of each way of doing things is enough for what no stage rewrites.
 FULL_RUNS = {

@@ -8,13 +8,13 @@ from scratch_rules import CARRIED, run_poisoned, scratch
 from trainer.setups import PARTS
 
 from onegraph.kernels.device import HostDevice
-from onegraph.stages.registry import ALL, format_set, valid_sets
+from onegraph.stages.registry import ALL, exact_sets, format_set
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("kind", ["chain", "market"])
-@pytest.mark.parametrize("stages", valid_sets(), ids=format_set)
+@pytest.mark.parametrize("stages", exact_sets(), ids=format_set)
 def test_nonsense_in_the_scratch_changes_nothing(kind, stages) -> None:
     want = run_poisoned(HostDevice(), stages, 4, poison=False, env__kind=kind)
     assert run_poisoned(HostDevice(), stages, 4, env__kind=kind) == want
@@ -58,7 +58,7 @@ def test_a_read_of_scratch_would_show() -> None:
 
 
 def test_what_is_carried_over_is_known() -> None:
-    for stages in valid_sets():
+    for stages in exact_sets():
         trainer = trainer_on(HostDevice(), stages, config())
         names = {b.name for b in scratch(trainer)}
         assert not names & set(CARRIED)
