@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fused_cases import SIZES, apply_case, td_case
+from gpu.test_replay import Args, assert_pair, poison, sampling
 from pair_runs import assert_same, run_on
 
-from onegraph.kernels.fused.td_pass import ROWS, SHARED_LIMIT
+from onegraph.kernels.fused.td_pass import ROWS, TwoLayers, fits
 
 pytestmark = pytest.mark.gpu
 
@@ -27,7 +28,9 @@ APPLY_TOLERANCE = {
 @pytest.mark.parametrize("rows", ROWS)
 def test_td_pass(cuda, size, rows, cluster):
     case = td_case(size, rows=rows, cluster=cluster)
-    if case["shared_bytes"] > SHARED_LIMIT:
+    _, inputs, width0, width1, actions, dueling = size
+    net = TwoLayers(inputs, width0, width1, actions + dueling)
+    if not fits(net, rows, cluster, cuda.largest_shared):
         pytest.skip(f"{case['shared_bytes']} bytes of shared memory are more than a block has")
     assert_same(cuda, "td_pass", TD_TOLERANCE, **case)
 
@@ -70,3 +73,39 @@ def test_apply_step_skips_what_is_not_finite(cuda):
     assert found["skip"][0] == 1
     for name in ("theta", "m", "v", "target"):
         np.testing.assert_array_equal(found[name], case[name])
+
+
+def drawing(rng, capacity: int, lanes: int, n: int, n_step: int, width: int, padded: int) -> Args:
+    """Arguments of `draw_rows`: those of `sample_batch`, but for its weights and its ticket."""
+    args = sampling(rng, capacity, lanes, n, n_step, 1, width, padded)
+    for name in ("weights", "ticket", "weigh"):
+        del args[name]
+    return args | {"raw": poison(n + 1, "f64")}
+
+
+@pytest.mark.parametrize(("capacity", "lanes"), [(1, 1), (50, 1), (700, 7), (40_000, 64)])
+@pytest.mark.parametrize("n", [0, 1, 65, 5000])
+@pytest.mark.parametrize("n_step", [1, 3, 70])
+@pytest.mark.parametrize(("width", "padded"), [(5, 8), (128, 128), (130, 136), (300, 304)])
+@pytest.mark.parametrize("cap", [1, 4096])
+def test_draw_rows(cuda, cap, capacity, lanes, n, n_step, width, padded):
+    """Rows wider than a warp holds at a time come to their end, and no further."""
+    rng = np.random.default_rng(5)
+    args = drawing(rng, capacity, lanes, n, n_step, width, padded)
+    assert_pair(cuda, "draw_rows", args, cap)
+
+
+@pytest.mark.parametrize("actions", [255, 256, 300])
+def test_td_pass_of_a_head_wider_than_a_block(cuda, actions):
+    """Each bias of the head is fetched, whatever the number of threads."""
+    size = (9, 8, 16, 16, actions, 1)
+    assert_same(cuda, "td_pass", TD_TOLERANCE, **td_case(size, rows=3, cluster=4))
+
+
+def test_every_grid_of_apply_step_gives_the_same(cuda):
+    """One block does all; a few share the tiles; with more than there are, some have none."""
+    size = (33, 16, 36, 52, 4, 1)
+    runs = [run_on(cuda, "apply_step", blocks, **apply_case(size)) for blocks in (1, 2, 3, 5, 4096)]
+    for name, values in runs[0].items():
+        for other in runs[1:]:
+            np.testing.assert_array_equal(values, other[name], err_msg=name)

@@ -20,6 +20,7 @@ from trainer.setups import (
 
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import exact_sets, format_set
+from onegraph.stages.registry import ALL
 from onegraph.trainer import checkpoint as module
 from onegraph.trainer.checkpoint import (
     FORMAT,
@@ -125,7 +126,7 @@ def test_a_skipped_step_is_remembered(tmp_path):
 
 def test_a_halved_replay_is_saved_with_the_capacity_it_had(tmp_path):
     config = chain(replay__capacity=4_000)
-    trainer = Trainer(config, HostDevice(memory_bytes=250_000), frozenset(range(1, 7)))
+    trainer = Trainer(config, HostDevice(memory_bytes=250_000), ALL)
     assert trainer.shapes.capacity < 4_000
     save_checkpoint(tmp_path / "x", steps(fill(trainer), 2))
     saved = load_checkpoint(tmp_path / "x")
