@@ -118,13 +118,17 @@ class KernelSpec:
         for name in self.work:
             units *= int(scalars[name])
         if self.per == "cluster":
-            return max(1, units) * int(scalars[self.cluster])
+            return max(1, units) * self._whole(scalars)
         per_block = {"thread": self.block, "warp": self.block // 32, "block": 1}[self.per]
         return max(1, -(-units // per_block))
 
+    def _whole(self, scalars: Mapping[str, int | float]) -> int:
+        """Blocks that can only be launched together; a cluster of none is one block."""
+        return max(1, int(scalars[self.cluster])) if self.cluster else 1
+
     def capped(self, blocks: int, most: int, scalars: Mapping[str, int | float]) -> int:
         """`blocks`, or as many whole clusters of them as `most` has room for, and one at least."""
-        whole = int(scalars[self.cluster]) if self.cluster else 1
+        whole = self._whole(scalars)
         return max(whole, min(blocks, most) // whole * whole)
 
 

@@ -18,7 +18,7 @@ from onegraph.kernels.replay import update_priorities
 from onegraph.stages.program import Buffer, Fragment, Launch, Merge, Op, Ref
 from onegraph.trainer.blocks.hidden import HiddenLayers
 from onegraph.trainer.network import QNetwork
-from onegraph.trainer.replay import BATCH
+from onegraph.trainer.replay import BATCH, ticket
 from onegraph.trainer.shapes import Shapes
 
 #: Blocks of a cluster: what every GPU with clusters forms, and half of it.
@@ -98,7 +98,7 @@ class FusedStep:
             *(Buffer(f"fused_{name}", (b, width), "f32") for name, width in widths.items()),
             Buffer("raw_weight", (b,), "f64"),
             Buffer("fused_squares", (tiles,), "f64"),
-            Buffer("fused_barrier", (1,), "u32"),
+            ticket("fused_barrier"),
             Buffer("fused_diagnostics", (DIAGNOSTICS,), "i64"),
         )
 

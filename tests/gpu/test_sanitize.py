@@ -199,4 +199,6 @@ def test_full_trainer_in_branches(cuda, monkeypatch) -> None:
 
 
 def test_no_step_reads_scratch_that_it_has_not_written(cuda) -> None:
-    assert run_poisoned(cuda, ALL, 3) == run_poisoned(cuda, ALL, 3, poison=False)
+    for changes in ({}, {"network__hidden": [36, 52], "fusion": "rows3-cluster8"}):
+        want = run_poisoned(cuda, ALL, 3, poison=False, **changes)
+        assert run_poisoned(cuda, ALL, 3, **changes) == want

@@ -348,7 +348,9 @@ def values_of(theta: np.ndarray, network: QNetwork, x: np.ndarray) -> np.ndarray
 
 
 class GradientContract:
-    @pytest.mark.parametrize("hidden", [[6], [6, 5], [6, 5, 7]], ids=["1", "2", "3"])
+    @pytest.mark.parametrize(
+        "hidden", [[6], [6, 5], [6, 5, 7], [8, 4]], ids=["1", "2", "3", "fused"]
+    )
     @pytest.mark.parametrize("double", [True, False], ids=["double", "single"])
     @pytest.mark.parametrize("dueling", [True, False], ids=["dueling", "plain"])
     @pytest.mark.parametrize("loss", ["huber", "mse"])
@@ -362,6 +364,7 @@ class GradientContract:
             learn__loss=loss,
             learn__huber_delta=0.15,
             learn__gamma=0.9,
+            fusion="rows8-cluster4" if hidden == [8, 4] else "auto",
         )
         trainer = make(open_device(), config, "all")
         steps(fill(trainer), 3)
