@@ -349,7 +349,7 @@ def constants_changed(device: Device) -> None:
 
 def network_changed(device: Device) -> None:
     """Replay and counters stay; the network and its optimiser begin anew."""
-    changed = config(network__hidden=[24, 8], network__dueling=False)
+    changed = config(network__hidden=[24, 9], network__dueling=False)
     trainer = trainer_on(device)
     steps(trainer, 3)
     fresh = trainer_on(device, settings=changed)

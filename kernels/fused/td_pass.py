@@ -14,8 +14,9 @@ say before the step's priorities, which is what `apply_step` publishes.
 
 A cluster of ``cluster`` blocks takes ``rows`` rows at a time, and each of its blocks has a share of
 every layer's columns, for which it holds the matrices in shared memory. The order of a sum depends
-on its length alone, so that ``rows``, ``cluster`` and the grid do not change the numbers. NaN and
-infinity: as IEEE arithmetic has them; see `dqn_loss` for what is defined of a row.
+on its length, and where the blocks add up their parts (the head's values, the first layer's
+gradient) on ``cluster``; ``rows`` and the grid do not change the numbers. NaN and infinity: as IEEE
+arithmetic has them; see `dqn_loss` for what is defined of a row.
 """
 
 from __future__ import annotations

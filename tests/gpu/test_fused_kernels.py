@@ -40,10 +40,11 @@ def test_td_pass_variants(cuda, changes):
     assert_same(cuda, "td_pass", TD_TOLERANCE, **td_case((33, 16, 36, 52, 4, 1), **changes))
 
 
-def test_td_pass_does_not_depend_on_its_shape(cuda):
-    size = (64, 64, 256, 256, 2, 1)
+@pytest.mark.parametrize("cluster", [4, 8])
+def test_td_pass_does_not_depend_on_rows_and_grid(cuda, cluster):
+    size = (64, 64, 160, 256, 2, 1)
     runs = [
-        run_on(cuda, "td_pass", blocks, **td_case(size, rows=rows, cluster=8))
+        run_on(cuda, "td_pass", blocks, **td_case(size, rows=rows, cluster=cluster))
         for rows in ROWS
         for blocks in (8, 4096)
     ]

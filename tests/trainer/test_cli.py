@@ -582,3 +582,53 @@ def test_the_audit_lists_what_a_run_launches(config):
     launched = {(name.partition("[")[0], module) for name, module in trainer.device.launch_sites}
     listed = {(k, m) for k, m, _ in audit_rows(programs_at(config, ALL))}
     assert launched <= listed
+
+
+# ---------------------------------------------------------------- fused kernels
+
+
+def test_fusions_lists_the_ways_and_the_choice(capsys):
+    assert main(["stages", "fusions", "--size", "M", "--device", "host"]) == 0
+    out = capsys.readouterr().out
+    for name, shared in (("rows3-cluster8", "120,128"), ("rows3-cluster4", "213,648")):
+        (row,) = (line for line in out.splitlines() if name in line and "│" in line)
+        assert shared in row
+    assert "rows8-cluster4" not in out  # too much for a block
+    assert "stage 7 takes rows3-cluster8 (the first; the host device measures nothing)" in out
+
+
+def test_fusions_says_why_there_are_none(capsys):
+    assert main(["stages", "fusions", "--config", "chain", "--device", "host"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "stage 7 takes none (the fused kernels are for two hidden layers" in out
+
+
+def test_fusions_of_a_config_with_overrides(capsys):
+    argv = ["stages", "fusions", "--device", "host", "--set", "fusion=rows8-cluster4"]
+    assert main(argv) == 0
+    assert "stage 7 takes rows8-cluster4 (by the config)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--size", "XL"], 1, "size 'XL' is unknown"),
+        (["--size", "S", "--config", "demo"], 2, "a size is a config of its own; give one"),
+        (["--set", "fusion=fast"], 1, "'fast' is none of the kernels for this step; choose from"),
+        (["--size", "S", "--device", "tpu"], 1, "'tpu': choose auto, cuda or host"),
+    ],
+)
+def test_what_is_wrong_about_fusions(arguments, code, message, capsys):
+    assert main(["stages", "fusions", "--device", "host", *arguments]) == code
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_a_run_says_which_kernels_it_has(tmp_path, capsys):
+    argv = ["train", "--config", "chain", "--device", "host", "--run-dir", str(tmp_path / "run")]
+    argv += [f"--set={name}={value}" for name, value in FAST.items()]
+    argv += ["--set=network.hidden=[8, 4]", "--set=fusion=rows5-cluster4"]
+    assert main(argv) == 0
+    assert "fused kernels: rows5-cluster4 (by the config)" in capsys.readouterr().err
+    assert main(["train", "--resume", str(tmp_path / "run"), "--stages", "6"]) == 0
+    assert "fused kernels" not in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
