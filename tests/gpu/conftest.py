@@ -11,6 +11,7 @@ pytest.register_assert_rewrite(
     "replay.contract",
     "timing_rules",
     "trainer.contract",
+    "trainer.fused_contract",
     "trainer.proofs",
     "trainer.setups",
 )

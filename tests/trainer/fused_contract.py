@@ -69,8 +69,11 @@ def kernels(program: StepProgram) -> set[str]:
 
 def fused(open_device: OpenDevice, config: Config, name: str = NAMES[0]) -> Trainer:
     """A trainer at every stage, whose step is three kernels."""
+    device = open_device()
+    if device.largest_cluster == 1:
+        pytest.skip(f"{device.name} forms no clusters of blocks")
     config = override_config(config, {"fusion": name}, "the test")
-    trainer = make(open_device(), config, "all")
+    trainer = make(device, config, "all")
     assert trainer.fusion is not None
     assert trainer.fusion.name == name
     assert kernels(trainer.learn_program) == {"draw_rows", "td_pass", "apply_step"}
@@ -107,7 +110,9 @@ class FusedContract:
             assert travelled <= TRAVELLED_BOUND, name
         for name in ("counters", "schedule", "diagnostics", "replay_generation", "skip"):
             np.testing.assert_array_equal(seven[name], six[name], err_msg=name)
-        np.testing.assert_allclose(seven["replay_leaves"], six["replay_leaves"], rtol=2e-3)
+        np.testing.assert_allclose(
+            seven["replay_leaves"], six["replay_leaves"], rtol=2e-3, atol=1e-3
+        )
         np.testing.assert_allclose(published, record, rtol=2e-3, atol=1e-6)
 
     def test_a_step_is_one_graph_launch_within_its_budget(self, open_device: OpenDevice) -> None:
