@@ -288,8 +288,8 @@ def measure_forms(
         refused: dict[str, str] = {}
         forms = []
         for name, program in programs.items():
-            form = _Form(name, Runner(program, workspace, timed_sets=1))
             try:
+                form = _Form(name, Runner(program, workspace, timed_sets=1))
                 form.run(1)
                 form.wait()
             except DeviceError as error:

@@ -14,7 +14,7 @@ from trainer.contract import (
     ScheduleContract,
     StateContract,
 )
-from trainer.fused_contract import FusedContract
+from trainer.fused_contract import FusedContract, FusedProofContract
 from trainer.proofs import HindsightProofContract, ProofContract
 from trainer.setups import bit_flip, chain, fill, make, market
 
@@ -68,6 +68,10 @@ class TestHindsightProof(HindsightProofContract):
 
 
 class TestFused(FusedContract):
+    pass
+
+
+class TestFusedProof(FusedProofContract):
     pass
 
 

@@ -3,5 +3,9 @@
 import pytest
 
 pytest.register_assert_rewrite(
-    "timing_rules", "trainer.contract", "trainer.proofs", "trainer.setups"
+    "timing_rules",
+    "trainer.contract",
+    "trainer.fused_contract",
+    "trainer.proofs",
+    "trainer.setups",
 )

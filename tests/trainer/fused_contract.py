@@ -236,6 +236,10 @@ class FusedContract:
         for trainer in trainers:
             trainer.close()
 
+
+class FusedProofContract:
+    """Half a minute on a CPU, so that only a GPU's tests and the long ones run it."""
+
     @pytest.mark.slow
     def test_the_chain_is_learned_to_its_exact_values(self, open_device: OpenDevice) -> None:
         fields = SHORTER | {"network.hidden": [32, 16], "fusion": NAMES[0]}

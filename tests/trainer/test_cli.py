@@ -623,12 +623,19 @@ def test_what_is_wrong_about_fusions(arguments, code, message, capsys):
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
-def test_a_run_says_which_kernels_it_has(tmp_path, capsys):
+@pytest.mark.slow
+def test_a_run_and_its_page_say_which_kernels_it_has(tmp_path, capsys):
     argv = ["train", "--config", "chain", "--device", "host", "--run-dir", str(tmp_path / "run")]
     argv += [f"--set={name}={value}" for name, value in FAST.items()]
     argv += ["--set=network.hidden=[8, 4]", "--set=fusion=rows5-cluster4"]
     assert main(argv) == 0
     assert "fused kernels: rows5-cluster4 (by the config)" in capsys.readouterr().err
+    page = ["report", str(tmp_path / "run"), "--no-stages-bench", "--device", "host"]
+    assert main(page) == 0
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert "draw_and_td" in text  # the merged phases
+    assert "adam_grad" not in text
+    capsys.readouterr()
     assert main(["train", "--resume", str(tmp_path / "run"), "--stages", "6"]) == 0
     assert "fused kernels" not in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "run")]) == 0

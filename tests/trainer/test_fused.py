@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainer.fused_contract import STEADY, FusedContract, kernels
+from trainer.fused_contract import STEADY, FusedContract, FusedProofContract, kernels
 from trainer.setups import chain, fill, full, make, market, small, trajectory
 
 from onegraph.kernels.device import HostDevice
@@ -36,6 +36,11 @@ def open_device():
 
 
 class TestFused(FusedContract):
+    pass
+
+
+@pytest.mark.soak
+class TestFusedProof(FusedProofContract):
     pass
 
 
