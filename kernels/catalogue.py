@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 Access = Literal["in", "out", "inout", "scalar"]
-Per = Literal["thread", "warp", "block", "one"]
+Per = Literal["thread", "warp", "block", "cluster", "one"]
 
 #: C spelling of each dtype, which is what a ``.cu`` signature must say.
 C_TYPES: Mapping[str, str] = {
@@ -80,13 +80,21 @@ class KernelSpec:
         name: the function's name in both files of the pair.
         params: in the order of the C signature.
         block: threads per block.
-        per: what one unit of work occupies: a thread, a warp, a whole block, or ``one`` (a single
-            block does all of it).
+        per: what one unit of work occupies: a thread, a warp, a whole block, a cluster of blocks,
+            or ``one`` (a single block does all of it).
         work: names of scalar parameters whose product is the number of units.
         fma: whether the compiler may contract a multiply and an add. Off where the host computes
             the same numbers and bits must match.
         source: the ``.cu`` file.
         twin: the NumPy function, called with arrays (flat, writable where declared) and scalars.
+        cluster: the scalar parameter that says how many blocks form a cluster, whose shared memory
+            they reach into (compute capability 9.0 and up); empty: none do.
+        shared: the scalar parameter that says how many bytes of dynamic shared memory a block has;
+            empty: none.
+        resident: all blocks run at once, because they wait for one another. A device launches no
+            more of them than it holds.
+        early: the kernel may start while the one before it in the stream runs, because each of its
+            blocks waits by itself where it needs that one's results (``wait_for_grid``).
     """
 
     name: str
@@ -97,6 +105,10 @@ class KernelSpec:
     fma: bool
     source: Path
     twin: Callable[..., None]
+    cluster: str = ""
+    shared: str = ""
+    resident: bool = False
+    early: bool = False
 
     def blocks(self, scalars: Mapping[str, int | float]) -> int:
         """Blocks that give each unit of work its own place, before any cap (at least 1)."""
@@ -105,8 +117,19 @@ class KernelSpec:
         units = 1
         for name in self.work:
             units *= int(scalars[name])
+        if self.per == "cluster":
+            return max(1, units) * self._whole(scalars)
         per_block = {"thread": self.block, "warp": self.block // 32, "block": 1}[self.per]
         return max(1, -(-units // per_block))
+
+    def _whole(self, scalars: Mapping[str, int | float]) -> int:
+        """Blocks that can only be launched together; a cluster of none is one block."""
+        return max(1, int(scalars[self.cluster])) if self.cluster else 1
+
+    def capped(self, blocks: int, most: int, scalars: Mapping[str, int | float]) -> int:
+        """`blocks`, or as many whole clusters of them as `most` has room for, and one at least."""
+        whole = self._whole(scalars)
+        return max(whole, min(blocks, most) // whole * whole)
 
 
 def _parse(name: str, declaration: str) -> Param:
@@ -135,7 +158,16 @@ def _register(spec: KernelSpec) -> None:
 
 
 def kernel(
-    *, per: Per = "thread", work: str = "", block: int = 256, fma: bool = False, **params: str
+    *,
+    per: Per = "thread",
+    work: str = "",
+    block: int = 256,
+    fma: bool = False,
+    cluster_of: str = "",
+    shared_of: str = "",
+    resident: bool = False,
+    early: bool = False,
+    **params: str,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare the decorated NumPy twin, and the ``.cu`` file beside it, as one kernel.
 
@@ -144,6 +176,11 @@ def kernel(
         work: the scalar parameters whose product counts the units, as in ``"rows*cols"``.
         block: threads per block; a multiple of 32, at most 1024.
         fma: let the compiler contract multiply and add.
+        cluster_of: the scalar parameter that is the number of blocks of a cluster;
+            ``per="cluster"`` needs it.
+        shared_of: the scalar parameter that is the bytes of dynamic shared memory of a block.
+        resident: the kernel's blocks wait for one another.
+        early: the kernel waits by itself for the one before it.
         params: in C order, ``name="in f32"``, ``name="inout i64"``, ``name="i32"`` (a scalar).
     """
 
@@ -156,8 +193,18 @@ def kernel(
             raise ValueError(f"kernel {name!r}: work {missing} is no scalar parameter")
         if per != "one" and not units:
             raise ValueError(f"kernel {name!r}: per={per!r} needs work=")
+        if (per == "cluster") != bool(cluster_of):
+            raise ValueError(f"kernel {name!r}: per='cluster' and cluster_of= go together")
+        for use, of in (("cluster_of", cluster_of), ("shared_of", shared_of)):
+            if of and of not in scalars:
+                raise ValueError(f"kernel {name!r}: {use}={of!r} is no scalar parameter")
         source = Path(twin.__code__.co_filename).absolute().with_suffix(".cu")
-        _register(KernelSpec(name, parsed, block, per, units, fma, source, twin))
+        _register(
+            KernelSpec(
+                name, parsed, block, per, units, fma, source, twin, cluster_of, shared_of,
+                resident, early,
+            )
+        )  # fmt: skip
         return twin
 
     return declare

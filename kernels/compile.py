@@ -28,7 +28,7 @@ INCLUDE = Path(__file__).parent
 
 _STANDARD = "c++17"
 _MAGIC = b"onegraph-cubin-1"
-_unwritable: set[Path] = set()
+_unwritable: set[tuple[Path, str]] = set()
 
 
 class CompileError(RuntimeError):
@@ -95,7 +95,8 @@ def compile_source(
     if (cached := _read(entry)) is not None:
         return cached
     cubin = _nvrtc(source, name, arch, include, fma=fma)
-    _write(entry, cubin)
+    content = _MAGIC + hashlib.sha256(cubin).digest() + cubin
+    store(entry, content, "kernels are compiled anew in each run")
     return cubin
 
 
@@ -134,10 +135,22 @@ def _nvrtc_version() -> tuple[int, int]:
 @cache
 def _headers_digest(folder: Path) -> str:
     """Every header of the folder counts, included or not: there are few, and it can't be wrong."""
+    return _digest_of(folder, "*.cuh")
+
+
+@cache
+def sources_digest() -> str:
+    """Of every kernel's source and header in the package, and of the compiler's version."""
+    return hashlib.sha256(
+        f"{_digest_of(INCLUDE, '*.cu')} {_headers_digest(INCLUDE)} {_nvrtc_version()}".encode()
+    ).hexdigest()
+
+
+def _digest_of(folder: Path, pattern: str) -> str:
     digest = hashlib.sha256()
-    for header in sorted(folder.rglob("*.cuh")):
-        content = header.read_bytes()
-        digest.update(f"{header.relative_to(folder).as_posix()} {len(content)}\n".encode())
+    for file in sorted(folder.rglob(pattern)):
+        content = file.read_bytes()
+        digest.update(f"{file.relative_to(folder).as_posix()} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
 
@@ -161,22 +174,25 @@ def _read(entry: Path) -> bytes | None:
     return payload
 
 
-def _write(entry: Path, cubin: bytes) -> None:
-    """Put `cubin` under `entry` in one step, so that a reader never sees half of it."""
+def store(entry: Path, content: bytes, without: str) -> None:
+    """Put `content` under `entry` of the cache in one step, so that a reader never sees half of it.
+
+    A folder that can't be written is warned of once for each `without`: what that means.
+    """
     scratch = ""
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(dir=entry.parent, prefix=".tmp-")
         with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + hashlib.sha256(cubin).digest() + cubin)
+            file.write(content)
         Path(scratch).replace(entry)
     except OSError as error:
         if scratch:
             Path(scratch).unlink(missing_ok=True)
-        if entry.parent not in _unwritable:
-            _unwritable.add(entry.parent)
+        if (entry.parent, without) not in _unwritable:
+            _unwritable.add((entry.parent, without))
             warnings.warn(
-                f"kernels are compiled anew in each run: cache {entry.parent} can't be written"
+                f"{without}: cache {entry.parent} can't be written"
                 f" ({error}); set ONEGRAPH_CACHE to a writable folder",
                 RuntimeWarning,
                 stacklevel=2,

@@ -1,6 +1,6 @@
 """The toolkit: a step as a program, and stages that rewrite it.
 
-`program` says what a step is, ``s0_…`` to ``s6_…`` are the rewrites, one file each, `registry`
+`program` says what a step is, ``s0_…`` to ``s7_…`` are the rewrites, one file each, `registry`
 knows which go together, `flags` reads what the user asked for, and `runner` runs the result.
 """
 
@@ -24,7 +24,9 @@ from onegraph.stages.registry import (
     StageSetError,
     apply,
     budget,
+    exact_sets,
     format_set,
+    is_exact,
     valid_sets,
 )
 from onegraph.stages.runner import PhaseTimes, Runner
@@ -57,7 +59,9 @@ __all__ = [
     "apply",
     "budget",
     "choose_stages",
+    "exact_sets",
     "format_set",
+    "is_exact",
     "parse_stages",
     "valid_sets",
 ]

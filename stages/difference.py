@@ -1,7 +1,8 @@
 """Whether two runs of one loop came to the same numbers, and how far apart they are if not.
 
-On one device, stages must not move a bit. Should they, two norms say how much that means: the
-difference against the numbers themselves, and against the distance that they travelled.
+On one device, stages must not move a bit, but for those that say that they agree to rounding. Where
+bits move, two norms say how much that means: the difference against the numbers themselves, and
+against the distance that they travelled.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: What is asked of runs that can't agree bit for bit (host against CUDA, another library): the
-#: 2-norm of the difference against that of the numbers, and against that of the way travelled.
+#: What is asked of runs that can't agree bit for bit (host against CUDA, another library, a stage
+#: that adds up in another order): the 2-norm of the difference against that of the numbers, and
+#: against that of the way travelled.
 RELATIVE_BOUND = 1e-5
 TRAVELLED_BOUND = 1e-3
 

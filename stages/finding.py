@@ -9,6 +9,7 @@ from typing import Literal
 Check = Literal[
     "run",
     "equivalence",
+    "repeatability",
     "program-budget",
     "ledger-budget",
     "ledger-program",
@@ -21,7 +22,8 @@ Check = Literal[
 #: What each check holds against what.
 CHECKS: Mapping[Check, str] = {
     "run": "the set can be built and stepped",
-    "equivalence": "choices and parameters are those of stage 0, bit for bit",
+    "equivalence": "choices and parameters are those of stage 0, as nearly as the set promises",
+    "repeatability": "a set that agrees to rounding gives the same bits in two runs",
     "program-budget": "the program as written, against the stages' budgets",
     "ledger-budget": "the calls that the ledger counted, against the stages' budgets",
     "ledger-program": "the calls that the ledger counted, against the program as written",

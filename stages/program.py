@@ -610,6 +610,11 @@ def graphable(op: Op) -> bool:
     return isinstance(op, GRAPHABLE)
 
 
+def graphed(op: Op) -> Op:
+    """`op` from the module of what is launched inside graphs."""
+    return replace(op, module="graphed") if isinstance(op, LAUNCHING) else op
+
+
 @dataclass(frozen=True)
 class Phase:
     """A named part of the step. `tags` let a budget speak of a kind of phase (``sampling``)."""
@@ -627,10 +632,30 @@ class Fragment:
     buffers: tuple[Buffer, ...] = ()
 
 
-class Parts(Protocol):
-    """What a stage asks of the program's owner: the replacement of one group at one stage."""
+@dataclass(frozen=True)
+class Merge:
+    """Consecutive phases that some kernels do together, and those kernels.
 
-    def fragment(self, stage: str, program: str, group: str) -> Fragment: ...
+    Attributes:
+        name: of the phase that takes their place.
+        phases: names; some of them may have no work.
+    """
+
+    name: str
+    phases: tuple[str, ...]
+    fragment: Fragment
+
+
+class Parts(Protocol):
+    """What a stage asks of the program's owner."""
+
+    def fragment(self, stage: str, program: str, group: str) -> Fragment:
+        """The replacement of one group at one stage."""
+        ...
+
+    def merges(self, program: str) -> tuple[Merge, ...]:
+        """The runs of phases that are faster together, in order and apart; none: all stay."""
+        ...
 
 
 @dataclass(frozen=True)

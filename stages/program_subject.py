@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.budget import Budget
-from onegraph.stages.program import Fragment, Parts, ProgramError, StepProgram
+from onegraph.stages.program import Fragment, Merge, Parts, ProgramError, StepProgram
 from onegraph.stages.registry import STAGES, StageSet, apply, budget
 from onegraph.stages.runner import Runner
 from onegraph.stages.stage import Stage
@@ -29,6 +29,11 @@ class NoParts:
             f"stage {stage} asks for the part of group {group} in program {program}, and this loop"
             " has none; give the subject `parts`, or leave the stage out of `known`"
         )
+
+    def merges(self, program: str) -> tuple[Merge, ...]:
+        """None: every phase stays as it is."""
+        del program
+        return ()
 
 
 class ProgramRun:

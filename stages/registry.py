@@ -16,6 +16,7 @@ from onegraph.stages import (
     s4_gpu_counters,
     s5_child_graphs,
     s6_parent_graph,
+    s7_fused_phases,
 )
 from onegraph.stages.budget import Budget
 from onegraph.stages.program import Parts, StepProgram
@@ -29,6 +30,7 @@ STAGES: tuple[Stage, ...] = (
     s4_gpu_counters.STAGE,
     s5_child_graphs.STAGE,
     s6_parent_graph.STAGE,
+    s7_fused_phases.STAGE,
 )
 
 #: Numbers of the stages beyond 0 that are on.
@@ -81,6 +83,16 @@ def valid_sets(known: Sequence[Stage] = STAGES) -> tuple[StageSet, ...]:
         frozenset(c) for size in range(len(numbers) + 1) for c in combinations(numbers, size)
     )
     return tuple(s for s in candidates if not missing(s, known))
+
+
+def is_exact(stages: StageSet, known: Sequence[Stage] = STAGES) -> bool:
+    """Whether every stage of the set keeps every bit."""
+    return all(by_number(number, known).exact for number in stages)
+
+
+def exact_sets(known: Sequence[Stage] = STAGES) -> tuple[StageSet, ...]:
+    """The valid sets whose numbers are those of stage 0, bit for bit; smallest first."""
+    return tuple(s for s in valid_sets(known) if is_exact(s, known))
 
 
 def apply(

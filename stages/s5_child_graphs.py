@@ -11,9 +11,7 @@ from dataclasses import replace
 
 from onegraph.stages.budget import Limit
 from onegraph.stages.program import (
-    LAUNCHING,
     GraphLaunch,
-    Op,
     Parts,
     Phase,
     ProgramError,
@@ -21,15 +19,12 @@ from onegraph.stages.program import (
     StepProgram,
     changed,
     graphable,
+    graphed,
 )
 from onegraph.stages.stage import Stage
 
 #: What happens once, at the first step, and again only when a buffer moved.
 REBUILDING = ("capture", "captured", "instantiate", "module_load")
-
-
-def _graphed(op: Op) -> Op:
-    return replace(op, module="graphed") if isinstance(op, LAUNCHING) else op
 
 
 def _as_graph(program: StepProgram, phase: Phase) -> Phase:
@@ -42,7 +37,7 @@ def _as_graph(program: StepProgram, phase: Phase) -> Phase:
             )
     if not body:
         return phase
-    graph = GraphLaunch(phase.name, tuple(changed(op, _graphed) for op in body), group="graph")
+    graph = GraphLaunch(phase.name, tuple(changed(op, graphed) for op in body), group="graph")
     first = phase.ops.index(body[0])
     before = [op for op in phase.ops[:first] if isinstance(op, RecordEvent)]
     after = [op for op in phase.ops[first:] if isinstance(op, RecordEvent)]

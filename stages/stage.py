@@ -28,6 +28,8 @@ class Stage:
         rewrite: the pass itself.
         budget: limits on a step of the given (stage 0) program in steady state.
         allowance: calls it may add on a timed step, beyond what the other stages allow.
+        exact: whether it keeps every bit of what the loop computes. One that does not agrees to
+            rounding (`onegraph.stages.difference`), and gives the same bits in every run.
     """
 
     number: int
@@ -37,3 +39,4 @@ class Stage:
     requires: tuple[int, ...] = ()
     budget: Promise = _promises_nothing
     allowance: Promise = _promises_nothing
+    exact: bool = True

@@ -57,6 +57,7 @@ class SetResult:
 
     Attributes:
         stages: numbers, 0 left out.
+        exact: whether it promises the bits of stage 0; else it agrees to rounding.
         choices: SHA-256 over the choices of every step; empty if the set did not run.
         parameters: SHA-256 of the parameters at the end.
         from_first, from_previous: against stage 0, and against the set before.
@@ -67,6 +68,7 @@ class SetResult:
     stages: tuple[int, ...]
     label: str
     names: tuple[str, ...]
+    exact: bool
     choices: str
     parameters: str
     from_first: Difference | None

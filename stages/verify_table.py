@@ -55,7 +55,7 @@ def _rows(one: SetResult) -> Iterator[tuple[str, ...]]:
 
 def outcome_cells(one: SetResult) -> tuple[str, str, str, str]:
     """The set, its choices' digest, and how its parameters differ from the first and the last."""
-    first, previous = _difference(one.from_first), _difference(one.from_previous)
+    first, previous = (_difference(d, one) for d in (one.from_first, one.from_previous))
     return one.label, one.choices[:8], first, previous
 
 
@@ -71,10 +71,13 @@ def call_cells(calls: ProgramCalls) -> tuple[str, ...]:
     return (*cells, str(sum(calls.nodes.values()) or ""))
 
 
-def _difference(difference: Difference | None) -> str:
+def _difference(difference: Difference | None, one: SetResult) -> str:
     if difference is None:
         return "-"
-    return "equal" if difference.equal else f"{difference.relative:.0e}"
+    if difference.equal:
+        return "equal"
+    accepted = not one.exact and difference.within_bounds
+    return f"{'within ' if accepted else ''}{difference.relative:.0e}"
 
 
 def _cell(calls: ProgramCalls, kinds: tuple[str, ...]) -> str:

@@ -13,6 +13,7 @@ pytest.register_assert_rewrite(
     "replay.contract",
     "timing_rules",
     "trainer.contract",
+    "trainer.fused_contract",
     "trainer.gym_contract",
     "trainer.kill",
     "trainer.proofs",

@@ -61,6 +61,7 @@ class Reach:
     """How planted host code gets at the device: a host op is given host arrays alone."""
 
     workspace: Workspace | None = None
+    programs: int = 0  # that were made with the plant
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -110,6 +111,7 @@ class Plant:
         caught: the checks that must find it on any device.
         by_cupti: those that must find it where CUPTI counts, beside them.
         told: stage, phase, op, kind and count as (at least) one of the findings names them.
+        exact: whether the stage promises every bit.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Plant:
     by_cupti: frozenset[str]
     told: tuple[str, str, str, str, int]
     beside: Callable[[Reach], object] | None = None
+    exact: bool = True
 
     @property
     def honest(self) -> frozenset[int]:
@@ -132,7 +135,11 @@ class Plant:
     def subject(self) -> PlantedSubject:
         reach = Reach()
         stage = Stage(
-            self.number, "planted", self.name, lambda program, _: self.plant(program, reach)
+            self.number,
+            "planted",
+            self.name,
+            lambda program, _: self.plant(program, reach),
+            exact=self.exact,
         )
         first, middle = (STAGES[0], NO_READ_BACK), (STAGES[3], own_loop.OWN, *STAGES[5:])
         known = (*first, stage, *middle) if self.number == 2 else (*first, *middle, stage)
@@ -201,6 +208,23 @@ def _reciprocal(program: StepProgram, reach: Reach) -> StepProgram:
         return replace(op, kernel="km_move_reciprocal") if moves else op
 
     return program.map_ops(change)
+
+
+def _now_and_then(program: StepProgram, reach: Reach) -> StepProgram:
+    """Rounding that is the other way in every second run, as a race would have it."""
+    reach.programs += 1
+    return _reciprocal(program, reach) if reach.programs % 2 else program
+
+
+def _off(program: StepProgram, _: Reach) -> StepProgram:
+    """Centroids move by a little less than they should, as if each had one point more."""
+    more = lambda: np.full(own_loop.CLUSTERS, 2, np.int64)  # noqa: E731
+    return replace(
+        program,
+        buffers=tuple(
+            replace(b, initial=more) if b.name == "count" else b for b in program.buffers
+        ),
+    )
 
 
 def _host_op_in_move(program: StepProgram, reach: Reach) -> StepProgram:
@@ -273,6 +297,26 @@ PLANTS = (
         frozenset({"equivalence"}),
         frozenset(),
         ("planted", "", "", "", 0),
+    ),
+    Plant(
+        "numbers that are off by more than rounding",
+        _set(1),
+        2,
+        _off,
+        frozenset({"equivalence"}),
+        frozenset(),
+        ("planted", "", "", "", 0),
+        exact=False,
+    ),
+    Plant(
+        "rounding that changes from run to run",
+        _set(1),
+        2,
+        _now_and_then,
+        frozenset({"repeatability"}),
+        frozenset(),
+        ("planted", "", "", "", 0),
+        exact=False,
     ),
     Plant(
         "a wait outside the program",

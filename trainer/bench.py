@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.common.layout import COUNTERS, Flag
-from onegraph.kernels.common.layout import Counter as Slot
 from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.kernels.learner.gemm import is_large
-from onegraph.kernels.replay import tree
 from onegraph.stages.bench import ProgramSteps, set_label
 from onegraph.stages.budget import Budget
 from onegraph.stages.program import MatmulOp, Parts, StepProgram
@@ -32,15 +29,14 @@ from onegraph.trainer.config import Config, load_config
 from onegraph.trainer.envs.tabular import TabularEnvironment, chain
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.program import DqnPrograms
+from onegraph.trainer.random_replay import random_replay
 from onegraph.trainer.shapes import Shapes
 from onegraph.trainer.trainer import MIRRORS, TrainerError
+from onegraph.trainer.tuning import FusionChooser, Say
 
 #: The phases that the replay alone has: drawing, counting (which moves the random stream on, so
 #: that each step draws other rows), and writing priorities back.
 REPLAY_PHASES = ("per_sample", "counters", "per_priority")
-
-#: The share of the replay's rows at which an episode ends.
-EPISODE_ENDS = 0.01
 
 #: Fields that a benchmark takes from elsewhere, so that overriding them would do nothing.
 _ELSEWHERE = {
@@ -129,11 +125,13 @@ class BenchSubject:
     Attributes:
         overrides: config fields in the place of the size's; ``states`` is the width of a state.
         parts: what the stages ask instead of the trainer's programs.
+        say: told when kernels are measured, to be chosen.
     """
 
     size: Size
     overrides: Mapping[str, object] = field(default_factory=dict)
     parts: Callable[[DqnPrograms], Parts] = lambda programs: programs
+    say: Say = lambda _: None
 
     @property
     def known(self) -> Sequence[Stage]:
@@ -200,33 +198,8 @@ class BenchSubject:
 
     @cached_property
     def content(self) -> dict[str, NDArray[Any]]:
-        """The full replay by buffer name: transitions and priorities drawn at random, once."""
-        shapes, rng = self.shapes, np.random.default_rng(self.config.seed)
-        n, width = shapes.capacity, shapes.width
-
-        def states() -> NDArray[np.float32]:
-            rows = np.zeros((n, shapes.padded), np.float32)
-            rows[:, :width] = rng.standard_normal((n, width), np.float32)
-            return rows
-
-        leaves = rng.random(n, np.float32) + np.float32(0.01)
-        nodes = np.zeros(shapes.nodes)
-        tree.rebuild(leaves, nodes)
-        counters = np.zeros(COUNTERS, np.int64)
-        counters[Slot.FILLED] = n
-        ends = rng.random(n, np.float32) < EPISODE_ENDS
-        return {
-            "replay_state": states(),
-            "replay_next_state": states(),
-            "replay_action": rng.integers(0, self.network.actions, n).astype(np.int32),
-            "replay_reward": rng.standard_normal(n, np.float32),
-            "replay_flags": np.where(ends, np.uint8(Flag.TERMINATED), np.uint8(0)),
-            "replay_generation": np.ones(n, np.uint32),
-            "replay_leaves": leaves,
-            "replay_nodes": nodes,
-            "replay_max_leaf": leaves.max(keepdims=True),
-            "counters": counters,
-        }
+        """The full replay by buffer name, drawn once."""
+        return random_replay(self.shapes)
 
     def program(self, programs: DqnPrograms) -> StepProgram:
         """Stage 0's form of what is timed."""
@@ -254,7 +227,10 @@ class BenchRun:
     """A learning step over a full replay, and nothing that collects."""
 
     def __init__(self, subject: BenchSubject, stages: StageSet, device: Device) -> None:
+        self.fusion = FusionChooser(subject.shapes, subject.environment, device, subject.say)
         programs = DqnPrograms(subject.shapes, subject.environment)
+        if not subject.size.replay_only:
+            programs = DqnPrograms(subject.shapes, subject.environment, self.fusion)
         legacy = subject.program(programs)
         self.subject, self.program = subject, apply(legacy, stages, subject.parts(programs))
         self.workspace = Workspace(device)

@@ -24,6 +24,7 @@ from onegraph.stages.program import (
     Copy,
     Fragment,
     Launch,
+    Merge,
     Op,
     Phase,
     ProgramError,
@@ -33,6 +34,7 @@ from onegraph.stages.program import (
 )
 from onegraph.trainer.blocks.emit import Emit
 from onegraph.trainer.envs.base import Environment, HostStepped, ungraphed
+from onegraph.trainer.fusing import FusedStep
 from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.learner import Learner, adam_groups
 from onegraph.trainer.legacy.parts import LegacyParts
@@ -110,10 +112,22 @@ def state_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
 
 
 class DqnPrograms:
-    """Emits the trainer's programs, and is the `Parts` that the stages ask."""
+    """Emits the trainer's programs, and is the `Parts` that the stages ask.
 
-    def __init__(self, shapes: Shapes, environment: Environment) -> None:
-        self.shapes, self.environment = shapes, environment
+    Args:
+        shapes: the sizes.
+        environment: the lanes.
+        fusion: gives the kernels that do the learning step's phases together; asked when a stage
+            asks for them.
+    """
+
+    def __init__(
+        self,
+        shapes: Shapes,
+        environment: Environment,
+        fusion: Callable[[], FusedStep | None] = lambda: None,
+    ) -> None:
+        self.shapes, self.environment, self.fusion = shapes, environment, fusion
         hindsight = relabelling(shapes.config, environment)
         self.replay = DeviceReplay(shapes, hindsight)
         self.learner = Learner(shapes)
@@ -142,6 +156,11 @@ class DqnPrograms:
                 f" it has {known}"
             )
         return make()
+
+    def merges(self, program: str) -> tuple[Merge, ...]:
+        """The learning step's phases by fused kernels, if there are any for it."""
+        fused = self.fusion() if program == "learn" else None
+        return fused.merges() if fused is not None else ()
 
     def restored(self) -> None:
         """What the host derives from the replay's arrays is out of date: they were overwritten."""

@@ -16,7 +16,7 @@ from onegraph.stages.registry import STAGES, StageSet
 from onegraph.stages.runner import Runner
 from onegraph.stages.stage import Stage
 from onegraph.trainer.config import Config
-from onegraph.trainer.trainer import Trainer
+from onegraph.trainer.trainer import Say, Trainer
 
 
 class TrainerRun:
@@ -57,9 +57,14 @@ class TrainerRun:
 
 @dataclass(frozen=True)
 class TrainerSubject:
-    """The DQN of a config."""
+    """The DQN of a config.
+
+    Attributes:
+        say: told what the trainer has to say as it is made.
+    """
 
     config: Config
+    say: Say = lambda _: None
 
     @property
     def name(self) -> str:
@@ -70,4 +75,4 @@ class TrainerSubject:
         return STAGES
 
     def at(self, stages: StageSet, device: Device) -> TrainerRun:
-        return TrainerRun(Trainer(self.config, device, stages))
+        return TrainerRun(Trainer(self.config, device, stages, say=self.say))

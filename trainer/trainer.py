@@ -39,6 +39,7 @@ from onegraph.trainer.offline import OfflineData, Transitions, offline_run, ring
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.replay import ring_buffers
 from onegraph.trainer.shapes import Shapes
+from onegraph.trainer.tuning import FusionChoice, FusionChooser
 
 Say = Callable[[str], None]
 
@@ -102,6 +103,7 @@ class Trainer:
             environment has other lanes than the config.
         TransitionsError: the recorded transitions can't be used.
         MarketDataError: the bars can't be used.
+        FusionError: the config asks for fused kernels that there are not for this learning step.
         MismatchError: hindsight for an environment without goals, or attention that does not
             divide its features.
     """
@@ -146,17 +148,23 @@ class Trainer:
     # ---------------------------------------------------------------- construction
 
     def _emit(self, config: Config, capacity: int) -> None:
-        """The programs of `config` at these stages, and the sizes that they are made from."""
-        self.config = config
-        self.network = QNetwork.of(config, self.environment)
-        self.shapes = Shapes(config, self.network, capacity)
-        self.programs = DqnPrograms(self.shapes, self.environment)
-        learn, collect = self.programs.learn(), self.programs.collect()
+        """The programs of `config` at these stages, and the sizes that they are made from.
+
+        Where one of them can't be made, the trainer is as it was.
+        """
+        network = QNetwork.of(config, self.environment)
+        shapes = Shapes(config, network, capacity)
+        fusion = FusionChooser(shapes, self.environment, self.device, self.say)
+        programs = DqnPrograms(shapes, self.environment, fusion)
+        learn, collect = programs.learn(), programs.collect()
+        self.learn_program, self.collect_program = (
+            apply(program, self.stages, programs) for program in (learn, collect)
+        )
         self.budgets = {p.name: budget(p, self.stages) for p in (learn, collect)}
+        self.config, self.network, self.shapes = config, network, shapes
+        self.programs, self._fusion = programs, fusion
         if self._host is not None:
             self.budgets[self._host.reading.program.name] = ACTIONS_BUDGET
-        self.learn_program = apply(learn, self.stages, self.programs)
-        self.collect_program = apply(collect, self.stages, self.programs)
 
     def _ensure(self) -> None:
         self.workspace.ensure(self.learn_program.buffers)
@@ -280,6 +288,11 @@ class Trainer:
         self.say(f"replay: {capacity:,} rows do not fit ({why}); using {half:,}")
         return half
 
+    @property
+    def fusion(self) -> FusionChoice | None:
+        """The kernels that do the learning step's phases together; ``None`` if no stage asks."""
+        return self._fusion.chosen
+
     # ---------------------------------------------------------------- another config
 
     def reconfigure(self, config: Config) -> None:
@@ -297,11 +310,12 @@ class Trainer:
                 or more than the replay or the device can hold. The trainer is then as it was.
             MismatchError: hindsight for an environment without goals, or attention that does not
                 divide its features. The trainer is as it was.
+            FusionError: fused kernels that there are not for the new step. The trainer is as it
+                was.
         """
         if problem := refused_change(self.config, config):
             raise TrainerError(problem)
         relabelling(config, self.environment)
-        QNetwork.of(config, self.environment)
         if (floor := self._floor(config)) > self.shapes.capacity:
             raise TrainerError(
                 f"the replay holds {self.shapes.capacity:,} rows, and learn.batch_size ="

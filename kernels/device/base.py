@@ -356,6 +356,12 @@ class Device(ABC):
     runs_later: bool = False
     #: Bytes that whoever fills the memory should leave for modules, graphs and workspaces.
     working_bytes: int = 0
+    #: What decides how fast a kernel is, beside `name`: what times of kernels were taken on.
+    platform: str = ""
+    #: Blocks that a cluster has at most; 1: no clusters.
+    largest_cluster: int = 1
+    #: Bytes of shared memory that a block has at most, its kernel's own included.
+    largest_shared: int = 48 * 1024
 
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.ledger = ledger if ledger is not None else Ledger()
@@ -570,7 +576,7 @@ class Device(ABC):
                 arrays.append(value)
             else:
                 scalars[param.name] = self._scalar(kernel, param.name, param.dtype, value)
-        blocks = min(spec.blocks(scalars), max_blocks)
+        blocks = spec.capped(spec.blocks(scalars), max_blocks, scalars)
         payload = self._prepare(spec, args, scalars, blocks, module)
         return Launch(spec, module, blocks, tuple(arrays), payload)
 

@@ -55,6 +55,9 @@ Gemm = Literal["auto", "kernel", "cublaslt"]
 #: anew each step (stage 0) makes more of them, and then all are dropped.
 _READY_MATMULS = 1024
 
+#: Bytes of shared memory that a kernel may have without asking for more.
+_STATIC_SHARED = 48 * 1024
+
 _EPILOGUES = {
     "none": gemm.NONE,
     "bias": gemm.BIAS,
@@ -156,6 +159,11 @@ class CudaDevice(Device):
                 " lists it, or use --device host"
             ) from error
         self._memory: Any = self._gpu.memory_resource
+        # What every GPU with clusters forms without being asked for more.
+        self.largest_cluster = 8 if capability.major >= 9 else 1
+        self.largest_shared = int(self._gpu.properties.max_shared_memory_per_block_optin)
+        #: Multiprocessors of the GPU.
+        self.multiprocessors = int(self._gpu.properties.multiprocessor_count)
         self._pinned: Any = LegacyPinnedMemoryResource()
         self._pinned_arrays: WeakSet[DeviceArray] = WeakSet()
         # Grace and the like may read pageable memory in place instead of staging it first.
@@ -177,6 +185,12 @@ class CudaDevice(Device):
         self._workspaces: list[Any] = []
         self._gemm = gemm
         self._lt = self._open_cublaslt(gemm)
+        driver_version = self._check(driver.cuDriverGetVersion(), "open")
+        self.platform = (
+            f"{self.arch}, {self.multiprocessors} multiprocessors, driver for CUDA"
+            f" {driver_version // 1000}.{driver_version % 1000 // 10}, matmuls by"
+            f" {self.matmul_backend}"
+        )
 
     def _open_cublaslt(self, mode: Gemm) -> Any:
         #: what multiplies matrices, in words
@@ -361,7 +375,40 @@ class CudaDevice(Device):
                 values.append(value.ptr)
             else:
                 values.append(DTYPES[param.dtype].type(scalars[param.name]))
-        return kernel, LaunchConfig(grid=blocks, block=spec.block), tuple(values)
+        return kernel, self._shape(spec, kernel, scalars, blocks), tuple(values)
+
+    def _shape(
+        self, spec: KernelSpec, kernel: Any, scalars: Mapping[str, int | float], blocks: int
+    ) -> LaunchConfig:
+        """The launch's shape; a kernel's limit on dynamic shared memory is raised to what it asks.
+
+        Raises:
+            DeviceError: CUDA_ERROR_INVALID_VALUE for more shared memory than a block may have,
+                CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE where not one block fits.
+        """
+        op = f"launch {spec.name}"
+        shared = int(scalars[spec.shared]) if spec.shared else 0
+        function = self._check(driver.cuKernelGetFunction(kernel.handle), op)
+        if shared > _STATIC_SHARED:
+            limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._check(driver.cuFuncSetAttribute(function, limit, shared), op)
+        if spec.resident:
+            held = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, spec.block, shared)
+            most = int(self._check(held, op)) * self.multiprocessors
+            if not most:
+                self.fail(
+                    "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", op, "no block of it fits the GPU"
+                )
+            blocks = min(blocks, most)
+        cluster = int(scalars[spec.cluster]) if spec.cluster else 0
+        return LaunchConfig(
+            grid=blocks // cluster if cluster else blocks,
+            cluster=cluster or None,
+            block=spec.block,
+            shmem_size=shared,
+            is_cooperative=spec.resident,
+            programmatic_stream_serialization=spec.early,
+        )
 
     def _launch(self, launch: Launch) -> None:
         self._enqueue(launch.payload, launch.spec.name)
@@ -463,7 +510,7 @@ class CudaDevice(Device):
     ) -> Callable[[], None]:
         spec = find(name)
         scalars = {k: v for k, v in args.items() if not isinstance(v, DeviceArray)}
-        blocks = min(spec.blocks(scalars), MAX_BLOCKS)
+        blocks = spec.capped(spec.blocks(scalars), MAX_BLOCKS, scalars)
         call = self._prepare(spec, args, scalars, blocks, module)
         return partial(self._enqueue, call, name)
 

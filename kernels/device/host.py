@@ -37,6 +37,9 @@ class HostDevice(Device):
     """
 
     kind = "host"
+    # A twin has no blocks and takes any shape; these are what GPUs from Hopper on have.
+    largest_cluster = 8
+    largest_shared = 227 * 1024
     name = "NumPy"
 
     def __init__(self, ledger: Ledger | None = None, *, memory_bytes: int = 0) -> None:

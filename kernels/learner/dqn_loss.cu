@@ -26,19 +26,11 @@ extern "C" __global__ void dqn_loss(const float* __restrict__ head_tm1,
         float q = valid ? action_value(head_tm1 + row, a, actions, dueling)
                         : __int_as_float(0x7fc00000);
         float error = target - q;
-        float size = fabsf(error);
-        float cost, slope;
-        if (mse) {
-            cost = (0.5f * error) * error;
-            slope = error;
-        } else {
-            cost = size <= delta ? (0.5f * error) * error : delta * (size - 0.5f * delta);
-            slope = error > delta ? delta : (error < -delta ? -delta : error);
-        }
+        const Cost cost = td_cost(error, mse, delta);
         td[i] = error;
-        loss[i] = weight[i] * cost;
+        loss[i] = weight[i] * cost.cost;
         q_taken[i] = q;
-        float g = -(weight[i] * slope) / (float)n;
+        float g = -(weight[i] * cost.slope) / (float)n;
         if (dueling) {
             float share = 1.0f / (float)actions;
             for (int j = 0; j < actions; ++j) {

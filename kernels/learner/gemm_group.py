@@ -46,12 +46,17 @@ _MEMBER = {
 }
 
 
+_MEMBER_PARAMS: dict[str, Any] = {
+    f"{name}{i}": kind for i in range(MEMBERS) for name, kind in _MEMBER.items()
+}
+
+
 @kernel(
     per="block",
     work="tiles",
     block=256,
     fma=True,
-    **{f"{name}{i}": kind for i in range(MEMBERS) for name, kind in _MEMBER.items()},
+    **_MEMBER_PARAMS,
     tiles="i32",
 )
 def gemm_group(*, tiles: int, **members: Any) -> None:

@@ -5,6 +5,7 @@
 __device__ inline int greedy_action(const float* row, int actions) {
     int best = 0;
     float best_value = __int_as_float(0xff800000);
+#pragma unroll 1
     for (int j = 0; j < actions; ++j) {
         if (row[j] > best_value) {
             best = j;
@@ -18,6 +19,19 @@ __device__ inline int greedy_action(const float* row, int actions) {
 __device__ inline float action_value(const float* row, int a, int actions, int dueling) {
     if (!dueling) return row[a];
     float sum = row[0];
+#pragma unroll 1
     for (int j = 1; j < actions; ++j) sum += row[j];
     return (row[actions] + row[a]) - sum / (float)actions;
+}
+
+// Loss of a TD error before its weight, and the slope in the error.
+struct Cost {
+    float cost, slope;
+};
+
+__device__ inline Cost td_cost(float error, int mse, float delta) {
+    if (mse) return Cost{(0.5f * error) * error, error};
+    const float size = fabsf(error);
+    return Cost{size <= delta ? (0.5f * error) * error : delta * (size - 0.5f * delta),
+                error > delta ? delta : (error < -delta ? -delta : error)};
 }

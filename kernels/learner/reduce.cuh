@@ -18,7 +18,8 @@ __device__ inline Real warp_sum(Real value) {
     return value;
 }
 
-__device__ inline double block_sum(double value) {
+// Not inlined: small kernels run their code once, and wait for it.
+__device__ __noinline__ double block_sum(double value) {
     __shared__ double lanes[LANES];
     int t = threadIdx.x;
     __syncthreads();  // the last call's readers are done

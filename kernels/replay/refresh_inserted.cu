@@ -20,5 +20,5 @@ extern "C" __global__ void __launch_bounds__(512) refresh_inserted(
     const long long first = head * lanes;
     const long long end = first + lanes < leaf_count ? first + lanes : leaf_count;
     if (head < 0 || head >= slots || first >= end) return;
-    refresh_levels(leaves, nodes, leaf_count, TouchedRange{(unsigned int)first, (unsigned int)(end - 1)});
+    refresh_levels<4>(leaves, nodes, leaf_count, TouchedRange{(unsigned int)first, (unsigned int)(end - 1)});
 }

@@ -61,13 +61,19 @@ __device__ inline double warp_sum(double x) {
     return x;
 }
 
-// The leaf that a threshold falls on, by one warp, from the root of a tree of `depth` inner levels
-// which stands at `root` in nodes.
-__device__ inline unsigned int warp_descend(const float* leaves, const double* nodes,
-                                            unsigned int leaf_count, int depth, unsigned int root,
-                                            double t) {
+// The leaf that a threshold falls on, and its priority.
+struct Drawn {
+    unsigned int leaf;
+    double priority;
+};
+
+// By one warp, from the root of a tree of `depth` inner levels which stands at `root` in nodes.
+__device__ inline Drawn warp_draw(const float* leaves, const double* nodes, unsigned int leaf_count,
+                                  int depth, unsigned int root, double t) {
     if (isnan(t)) t = 0.0;
     unsigned int at = 0, below = root;
+    double priority = 0.0;
+#pragma unroll 1
     for (int level = depth; level >= 1; --level) {
         const unsigned int children = tree_size(leaf_count, level - 1);
         below -= level > 1 ? children : 0;
@@ -78,18 +84,23 @@ __device__ inline unsigned int warp_descend(const float* leaves, const double* n
         const int child = fits ? __ffs(fits) - 1 : (positive ? 31 - __clz(positive) : 0);
         const double before = __shfl_sync(WHOLE_WARP, scan, child > 0 ? child - 1 : 0);
         if (child > 0) t = __dsub_rn(t, before);
+        priority = __shfl_sync(WHOLE_WARP, value, child);
         at = at * FAN_OUT + child;
     }
-    return at;
+    return Drawn{at, priority};
 }
 
-// Nodes that a warp recomputes at once, for the latency of their children.
-#define NODES_IN_FLIGHT 4
+__device__ inline unsigned int warp_descend(const float* leaves, const double* nodes,
+                                            unsigned int leaf_count, int depth, unsigned int root,
+                                            double t) {
+    return warp_draw(leaves, nodes, leaf_count, depth, root, t).leaf;
+}
 
 // Recomputes, by one block and level by level, the nodes that `touched` names:
 // touched.count(level, size) of them, touched.node(level, size, k) the k-th, or -1 for none.
-// A node may be named twice: both write the same number.
-template <typename Touched>
+// A node may be named twice: both write the same number. A warp recomputes several at once, for the
+// latency of their children.
+template <int NODES_IN_FLIGHT, typename Touched>
 __device__ inline void refresh_levels(const float* leaves, double* nodes, long long leaf_count,
                                       const Touched& touched) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;

@@ -3,13 +3,18 @@
 #include "common/detmath.cuh"
 #include "common/layout.cuh"
 
-__device__ inline double raw_weight(const float* leaves, double total, long long row,
-                                    double filled, double beta, long long leaf_count) {
-    if (row < 0 || row >= leaf_count) return 0.0;
-    const double scaled = __dmul_rn(filled, __ddiv_rn((double)leaves[row], total));
+// Of a row with this priority.
+__device__ inline double weight_of(double priority, double total, double filled, double beta) {
+    const double scaled = __dmul_rn(filled, __ddiv_rn(priority, total));
     if (!(scaled > 0.0) || isinf(scaled)) return 0.0;
     const double raw = det_pow(scaled, -beta);
     return isfinite(raw) ? raw : 0.0;
+}
+
+__device__ inline double raw_weight(const float* leaves, double total, long long row,
+                                    double filled, double beta, long long leaf_count) {
+    if (row < 0 || row >= leaf_count) return 0.0;
+    return weight_of((double)leaves[row], total, filled, beta);
 }
 
 // The largest of every thread's value, none a NaN, on all threads of the block.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onegraph.kernels.device import Device
-from onegraph.stages.program import Fragment, Launch, Parts
+from onegraph.stages.program import Fragment, Launch, Merge, Parts
 from onegraph.stages.registry import ALL
 from onegraph.trainer.bench import BenchRun, BenchSubject
 from onegraph.trainer.program import DqnPrograms
@@ -37,6 +37,10 @@ class InjectedParts:
         kept = [op for op in ops if not (isinstance(op, Launch) and op.kernel in DRAWING)]
         assert len(kept) == len(ops) - len(DRAWING), "the replay draws by other kernels now"
         return Fragment(tuple(kept), (*scratch, *fragment.buffers))
+
+    def merges(self, program: str) -> tuple[Merge, ...]:
+        """None: a merged step draws its rows itself."""
+        return ()
 
 
 def injected_parts(programs: DqnPrograms) -> Parts:

@@ -116,7 +116,7 @@ def test_the_full_learner_in_branches(device):
     """All of its steps, at every set of stages that matters here, to the bit."""
     count = 50
     runs = []
-    for stages in (ALL - {5, 6}, CHILDREN, ALL):
+    for stages in (ALL - {5, 6, 7}, CHILDREN, ALL):
         trainer = trainer_on(device, stages, config(**FORKED))
         assert "branches {" in trainer.learn_program.describe()
         runs.append(steps(trainer, count))

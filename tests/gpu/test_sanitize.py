@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from capture_scenarios import CHILDREN, FORKED, config, steps, trainer_on
+from fused_cases import apply_case, td_case
 from gpu import test_aux_kernels as aux
 from gpu import test_env_kernels as env
+from gpu import test_fused_kernels as fused
 from gpu import test_gemm as matmul
 from gpu import test_head_kernels as heads
 from gpu import test_hindsight_kernels as hindsight
@@ -20,6 +22,7 @@ from gpu import test_learner_kernels as learner
 from gpu import test_optim_kernels as optim
 from gpu import test_replay as replay
 from gpu import test_trunk_kernels as trunk
+from pair_runs import run_on
 from scratch_rules import run_poisoned
 
 from onegraph.kernels.device import Device
@@ -75,6 +78,9 @@ CASES: dict[str, Callable[[Device], None]] = {
     "clip_factor": lambda d: learner.test_clip_factor(d, 255, 0.5, None),
     "column_sum": lambda d: learner.test_column_sum(d, 33, 33),
     "component_norms": lambda d: optim.test_component_norms(d, 1001, 3, 1),
+    "apply_step": lambda d: fused.test_apply_step(d, (33, 16, 36, 52, 4, 1)),
+    "draw_rows": lambda d: fused.test_draw_rows(d, 4096, 700, 7, 65, 3, 130, 136),
+    "td_pass": lambda d: fused.test_td_pass(d, (33, 16, 36, 52, 4, 1), 3, 4),
     "denoise_loss": lambda d: aux.test_denoise_loss(d, 257, 5, 8, 0.7),
     "depth_masks": lambda d: trunk.test_depth_masks(d, 33, 0.3),
     "dqn_loss": lambda d: learner.test_dqn_loss(d, 257, 5, 1, 1, 0),
@@ -154,13 +160,35 @@ def test_kernel(cuda, kernel) -> None:
     assert any(name == kernel for name, _ in cuda.launch_sites)
 
 
-@pytest.mark.parametrize("stages", [ALL - {5, 6}, CHILDREN, ALL], ids=["4", "5", "6"])
+@pytest.mark.parametrize("stages", [ALL - {5, 6, 7}, CHILDREN, ALL], ids=["4", "5", "6"])
 def test_trainer(cuda, stages) -> None:
     trainer = trainer_on(cuda, stages, config(learn__batch_size=33, loop__start_steps=36))
     steps(trainer, 3)
     trainer.learn(timed=True)
     trainer.timings()
     trainer.close()
+
+
+@pytest.mark.parametrize("name", ["rows3-cluster8", "rows8-cluster4"])
+def test_fused_trainer(cuda, name) -> None:
+    fused.needs_clusters(cuda)
+    small = {"network__hidden": [36, 52], "learn__batch_size": 33, "loop__start_steps": 36}
+    trainer = trainer_on(cuda, ALL, config(**small, fusion=name))
+    steps(trainer, 3)
+    trainer.learn(timed=True)
+    trainer.timings()
+    trainer.close()
+
+
+@pytest.mark.parametrize("size", [(0, 8, 16, 16, 2, 1), (129, 24, 64, 252, 1, 0)], ids=str)
+def test_fused_kernels_at_edge_sizes(cuda, size) -> None:
+    """Of no row, and of more rows than there are clusters; one block does all, and many share."""
+    fused.needs_clusters(cuda)
+    for cap in (8, 4096):
+        run_on(cuda, "td_pass", cap, **td_case(size, rows=3, cluster=8))
+    for cap in (1, 4096):
+        run_on(cuda, "apply_step", cap, **apply_case(size))
+    fused.test_draw_rows(cuda, 1, 700, 7, size[0], 3, 300, 304)
 
 
 def test_full_trainer_in_branches(cuda, monkeypatch) -> None:
@@ -174,4 +202,7 @@ def test_full_trainer_in_branches(cuda, monkeypatch) -> None:
 
 
 def test_no_step_reads_scratch_that_it_has_not_written(cuda) -> None:
-    assert run_poisoned(cuda, ALL, 3) == run_poisoned(cuda, ALL, 3, poison=False)
+    fused_step = {"network__hidden": [36, 52], "fusion": "rows3-cluster8"}
+    for changes in ({}, fused_step) if cuda.largest_cluster > 1 else ({},):
+        want = run_poisoned(cuda, ALL, 3, poison=False, **changes)
+        assert run_poisoned(cuda, ALL, 3, **changes) == want

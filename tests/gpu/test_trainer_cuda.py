@@ -14,12 +14,14 @@ from trainer.contract import (
     ScheduleContract,
     StateContract,
 )
-from trainer.proofs import HindsightProofContract, ProofContract
+from trainer.fused_contract import FusedContract, FusedProofContract
 from trainer.setups import bit_flip, chain, fill, make, market
 
 from onegraph.kernels.device import Device, HostDevice
+from onegraph.stages.registry import ALL
 from onegraph.trainer.config import Config
 from onegraph.trainer.trainer import Trainer
+from trainer.proofs import HindsightProofContract, ProofContract
 
 pytestmark = [
     pytest.mark.gpu,
@@ -62,6 +64,14 @@ class TestProofs(ProofContract):
 
 
 class TestHindsightProof(HindsightProofContract):
+    pass
+
+
+class TestFused(FusedContract):
+    pass
+
+
+class TestFusedProof(FusedProofContract):
     pass
 
 
@@ -135,7 +145,7 @@ def test_a_replay_too_large_for_the_gpu_is_halved(cuda: Device) -> None:
     said: list[str] = []
     rows = 4_000_000  # of about 200 bytes
     config = market(replay__capacity=rows)
-    trainer = Trainer(config, cuda, frozenset(range(1, 7)), say=said.append)
+    trainer = Trainer(config, cuda, ALL, say=said.append)
     assert trainer.shapes.capacity < rows
     assert "memory is short" in said[0]
     fill(trainer).learn()

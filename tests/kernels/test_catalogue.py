@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onegraph.kernels import catalogue as catalogue_module
 from onegraph.kernels.catalogue import KernelSpec, Param, catalogue, find, kernel
 from onegraph.kernels.common import layout
 from onegraph.kernels.compile import INCLUDE
@@ -254,3 +255,81 @@ def test_twins_take_what_is_declared():
     out = np.array([-1.0, 2.0], np.float32)
     find("relu_epilogue").twin(extra=out, out=out, n=2, grad=0)
     assert out.tolist() == [0, 2]
+
+
+# -------------------------------------------------------------------- the shape of a launch
+
+
+def declared_kernel(**launch: object) -> KernelSpec:
+    """A kernel's declaration that is not kept."""
+
+    def shaped(x, n, wide, bytes_each):
+        return None
+
+    taken = {"per": "cluster", "work": "n", "cluster_of": "wide"} | launch
+    shaped.__name__ = shaped.__qualname__ = "shaped"
+    kernel(**taken, x="out f32", n="i32", wide="i32", bytes_each="i32")(shaped)  # type: ignore[arg-type]
+    return catalogue_module._registry.pop("shaped")
+
+
+def test_units_of_clusters_are_counted_in_blocks():
+    spec = declared_kernel(shared_of="bytes_each", resident=True, early=True)
+    assert (spec.cluster, spec.shared, spec.resident, spec.early) == (
+        "wide",
+        "bytes_each",
+        True,
+        True,
+    )
+    assert [spec.blocks({"n": n, "wide": 8}) for n in (0, 1, 3)] == [8, 8, 24]
+    assert spec.blocks({"n": 3, "wide": 0}) == spec.capped(3, 4096, {"wide": 0}) == 3
+
+
+@pytest.mark.parametrize(
+    ("blocks", "most", "wide", "given"),
+    [(24, 4096, 8, 24), (24, 20, 8, 16), (24, 8, 8, 8), (24, 1, 8, 8), (12, 10, 4, 8)],
+)
+def test_a_cap_cuts_whole_clusters_and_leaves_one(blocks, most, wide, given):
+    assert declared_kernel().capped(blocks, most, {"n": 3, "wide": wide}) == given
+
+
+def test_a_cap_without_clusters_cuts_blocks():
+    spec = declared_kernel(per="block", cluster_of="")
+    assert [spec.capped(b, 7, {"n": 3}) for b in (1, 7, 12)] == [1, 7, 7]
+    assert (spec.resident, spec.early, spec.shared) == (False, False, "")
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        ({"cluster_of": ""}, "per='cluster' and cluster_of= go together"),
+        ({"per": "block"}, "per='cluster' and cluster_of= go together"),
+        ({"cluster_of": "x"}, "cluster_of='x' is no scalar parameter"),
+        ({"shared_of": "absent"}, "shared_of='absent' is no scalar parameter"),
+        ({"work": ""}, "per='cluster' needs work="),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_refused(launch, message):
+    with pytest.raises(ValueError, match=message):
+        declared_kernel(**launch)
+
+
+def test_what_the_fused_kernels_ask_of_a_device():
+    td_pass, apply_step, draw_rows = (find(n) for n in ("td_pass", "apply_step", "draw_rows"))
+    assert (td_pass.per, td_pass.cluster, td_pass.shared) == ("cluster", "cluster", "shared_bytes")
+    assert td_pass.early
+    assert not td_pass.resident
+    assert apply_step.resident  # its blocks wait for one another
+    assert not apply_step.early
+    assert (draw_rows.resident, draw_rows.early, draw_rows.cluster) == (False, False, "")
+
+
+def test_who_starts_early_waits_by_itself():
+    """Or it would read what the kernel before it has not written yet."""
+    for spec in KERNELS.values():
+        assert not spec.early or "wait_for_grid();" in spec.source.read_text(), spec.name
+
+
+def test_who_waits_for_all_blocks_says_that_they_must_run_at_once():
+    for spec in KERNELS.values():
+        waits = "grid_arrive(" in strip_comments(spec.source.read_text())
+        assert waits is spec.resident, spec.name

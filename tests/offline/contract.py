@@ -15,7 +15,7 @@ from offline.made import chain_columns, tiny_columns
 from trainer.setups import OpenDevice, end_of
 
 from onegraph.kernels.common.layout import Counter, Diagnostic, Flag
-from onegraph.stages import format_set, valid_sets
+from onegraph.stages import format_set, exact_sets
 from onegraph.stages.flags import parse_stages
 from onegraph.trainer.action_values import q_error
 from onegraph.trainer.checkpoint import load_checkpoint, save_checkpoint
@@ -139,7 +139,7 @@ class OfflineContract:
     ) -> None:
         config, columns = recorded(**changes), walk(broken=3)
         found = {}
-        for stages in valid_sets():
+        for stages in exact_sets():
             trainer = from_rows(open_device, columns, config, stages)
             indices = []
             for _ in range(16):

@@ -5,12 +5,12 @@ import pytest
 import toy
 
 from onegraph.kernels.device import HostDevice
-from onegraph.stages import Runner, Workspace, apply, budget, format_set, valid_sets
+from onegraph.stages import Runner, Workspace, apply, budget, exact_sets, format_set
 
 pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
 
 STEPS = 6
-SETS = [pytest.param(s, id=format_set(s)) for s in valid_sets()]
+SETS = [pytest.param(s, id=format_set(s)) for s in exact_sets()]
 
 
 def reference() -> list[dict[str, bytes]]:

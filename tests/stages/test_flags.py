@@ -4,7 +4,7 @@ import pytest
 
 from onegraph.stages import StageSetError, choose_stages, parse_stages
 
-ALL = {1, 2, 3, 4, 5, 6}
+ALL = {1, 2, 3, 4, 5, 6, 7}
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,8 @@ ALL = {1, 2, 3, 4, 5, 6}
         ("2", {1, 2}),
         ("3", {1, 2, 3}),
         ("4", {1, 2, 3, 4}),
-        ("6", ALL),
+        ("6", ALL - {7}),
+        ("7", ALL),
         # a list is exact
         ("0,3", {3}),
         ("0,1,2,4", {1, 2, 4}),
@@ -32,7 +33,7 @@ ALL = {1, 2, 3, 4, 5, 6}
         ("none", set()),
         ("all,-phase-events", ALL - {3}),
         ("all,-3", ALL - {3}),
-        ("all,-parent-graph,-5", {1, 2, 3, 4}),
+        ("all,-fused-phases,-parent-graph,-5", {1, 2, 3, 4}),
         ("none,phase-events", {3}),
         ("all,0", ALL),
         # white space, case, duplicates, empty items
@@ -53,7 +54,7 @@ def test_what_a_flag_means(text: str, stages: set[int]) -> None:
     [
         ("", ["''", "use all, none, a number or a list"]),
         (" , ", ["' , '", "names no stage"]),
-        ("7", ["'7'", "unknown", "0 legacy", "6 parent-graph"]),
+        ("8", ["'8'", "unknown", "0 legacy", "6 parent-graph", "7 fused-phases"]),
         ("-1", ["'-1'", "gpu-replay", "is not on", "start the list with all"]),
         ("²", ["'²'", "unknown"]),
         ("007", ["'007'", "unknown"]),
@@ -71,6 +72,7 @@ def test_what_a_flag_means(text: str, stages: set[int]) -> None:
         ("0,4", ["'0,4'", "gpu-counters needs gpu-replay and philox-per"]),
         ("0,5", ["child-graphs needs gpu-counters"]),
         ("1,2,4,6", ["parent-graph needs child-graphs"]),
+        ("all,-parent-graph", ["fused-phases needs parent-graph"]),
         (
             "all,-gpu-replay",
             ["philox-per needs gpu-replay", "gpu-counters needs gpu-replay", "leave out"],

@@ -3,7 +3,16 @@
 import pytest
 import toy
 
-from onegraph.stages import STAGES, StageSetError, apply, budget, format_set, valid_sets
+from onegraph.stages import (
+    STAGES,
+    StageSetError,
+    apply,
+    budget,
+    exact_sets,
+    format_set,
+    is_exact,
+    valid_sets,
+)
 from onegraph.stages.registry import by_number, missing, require_valid
 
 
@@ -16,17 +25,25 @@ def test_the_stages_are_those_of_the_design() -> None:
         (4, "gpu-counters"),
         (5, "child-graphs"),
         (6, "parent-graph"),
+        (7, "fused-phases"),
     ]
     assert all(s.summary for s in STAGES)
 
 
-def test_twelve_sets_are_valid() -> None:
+def test_twelve_sets_keep_every_bit() -> None:
     chain = [set(), {1}, {1, 2}, {1, 2, 4}, {1, 2, 4, 5}, {1, 2, 4, 5, 6}]
     wanted = {frozenset(s) for s in chain} | {frozenset(s | {3}) for s in chain}
-    found = valid_sets()
+    found = exact_sets()
     assert len(found) == 12
     assert set(found) == wanted
+    assert all(is_exact(s) for s in wanted)
     assert [len(s) for s in found] == sorted(len(s) for s in found)
+
+
+def test_two_more_agree_to_rounding() -> None:
+    more = [s for s in valid_sets() if s not in exact_sets()]
+    assert more == [frozenset({1, 2, 4, 5, 6, 7}), frozenset(range(1, 8))]
+    assert not any(is_exact(s) for s in more)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +55,7 @@ def test_twelve_sets_are_valid() -> None:
         ({5}, {"child-graphs": ("gpu-counters",)}),
         ({1, 2, 4, 6}, {"parent-graph": ("child-graphs",)}),
         ({1, 2, 3, 4, 5, 6}, {}),
+        ({7}, {"fused-phases": ("parent-graph",)}),
     ],
 )
 def test_missing_requirements_by_name(stages: set[int], lacks) -> None:

@@ -17,8 +17,14 @@ from traced_device import FakeCupti, TracedDevice
 
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.device.cupti_counts import CuptiCounter
-from onegraph.stages import STAGES, Limit, ProgramError, Stage, StageSetError, valid_sets
-from onegraph.stages.difference import Difference, digest, distance, first_unequal
+from onegraph.stages import STAGES, Limit, ProgramError, Stage, StageSetError, exact_sets
+from onegraph.stages.difference import (
+    RELATIVE_BOUND,
+    Difference,
+    digest,
+    distance,
+    first_unequal,
+)
 from onegraph.stages.finding import CHECKS, Finding, Findings
 from onegraph.stages.program import MatmulOp
 from onegraph.stages.program_subject import ProgramSubject
@@ -119,9 +125,10 @@ def test_a_finding_that_comes_again_is_counted() -> None:
 
 
 def test_the_toy_holds_at_every_valid_set() -> None:
-    result = verify(toy_subject(), HostDevice, valid_sets(), steps=6)
+    result = verify(toy_subject(), HostDevice, exact_sets(), steps=6)
     assert result.sets[0].label == "0"
     assert len(result.sets) == 12
+    assert all(one.exact for one in result.sets)
     assert result.ok, result.findings
     assert {one.choices for one in result.sets} == {result.sets[0].choices}
     assert all(one.from_first == Difference("0", True) for one in result.sets[1:])
@@ -171,13 +178,13 @@ def test_the_own_loop_holds_and_is_counted_by_cupti(cupti) -> None:
 
 
 def test_the_toy_with_its_matmul_is_counted_by_cupti(cupti) -> None:
-    result = verify(toy_subject(), lambda: TracedDevice(cupti), valid_sets(), steps=4)
+    result = verify(toy_subject(), lambda: TracedDevice(cupti), exact_sets(), steps=4)
     assert result.ok, result.findings
 
 
 def test_sets_that_a_loops_own_stages_make() -> None:
     assert cumulative_sets(STAGES)[2:4] == (frozenset({1, 2}), frozenset({1, 2, 3}))
-    assert len(cumulative_sets(STAGES)) == 7
+    assert len(cumulative_sets(STAGES)) == 8
     numbers = [sorted(s) for s in cumulative_sets(own_loop.KNOWN)]
     assert numbers == [[], [3], [3, 4], [3, 4, 5], [3, 4, 5, 6]]
 
@@ -244,6 +251,57 @@ def test_a_changed_rounding_is_found_at_its_first_step_and_element() -> None:
     assert found.within_bounds  # it is a rounding, and refused all the same
     (finding,) = (f for f in result.sets[-1].findings if "parameters" in f.message)
     assert f"first after step {step}, at element {element}" in finding.message
+
+
+def test_a_rounding_that_a_stage_owns_up_to_is_accepted_and_told() -> None:
+    """The same kernel in a stage that promises every bit is refused, as above."""
+    plant = next(p for p in PLANTS if p.name == "a changed rounding")
+    owned = replace(plant, exact=False)
+    said: list[str] = []
+    result = verify(owned.subject(), HostDevice, (owned.broken,), steps=6, say=said.append)
+    assert result.ok, result.findings
+    assert said[-2:] == ["stages 0-2: 6 steps", "stages 0-2: 6 steps, again"]
+    last = result.sets[-1]
+    assert not last.exact
+    assert last.from_first is not None
+    assert 0 < last.from_first.relative <= RELATIVE_BOUND
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(verify_table(result))
+    (row,) = (line for line in capture.get().splitlines() if line.split()[:1] == ["0-2"])
+    assert f"within {last.from_first.relative:.0e}" in row
+    assert row.split()[-1] == "ok"
+
+
+def test_the_words_of_numbers_that_are_off() -> None:
+    plant = next(p for p in PLANTS if p.name.startswith("numbers that are off"))
+    result = verify(plant.subject(), HostDevice, (plant.broken,), steps=6)
+    found = result.sets[-1].from_first
+    assert found is not None
+    messages = [f.message for f in result.sets[-1].findings]
+    assert any("where rounding may make 1e-05 and 1e-03" in m for m in messages)
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(verify_table(result))
+    assert "within" not in capture.get()
+
+
+def test_a_second_run_that_does_not_end() -> None:
+    """A stage that fails the second time it is made."""
+    made: list[int] = []
+
+    def once(program, parts):
+        made.append(1)
+        if len(made) > 1:
+            raise ProgramError("once is enough")
+        return program
+
+    known = (*STAGES[:2], Stage(9, "once", "", once, exact=False))
+    result = verify(toy_subject(known), HostDevice, (frozenset({9}),), steps=3)
+    (finding,) = result.sets[-1].findings
+    assert finding.check == "repeatability"
+    assert finding.message == "a second run did not come to its end: once is enough"
+    assert (finding.stage, finding.step) == ("once", 0)
 
 
 def test_a_set_that_only_carries_on_a_difference_says_so() -> None:

@@ -16,7 +16,7 @@ from onegraph.kernels import catalogue
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import Buffer, Fragment, Launch, Phase, Ref, Runner, StepProgram, Workspace
-from onegraph.stages.program import Alloc, Copy, Free, Host, HostArrays, MatmulOp, Memset, Op
+from onegraph.stages.program import Alloc, Copy, Free, Host, HostArrays, MatmulOp, Memset, Merge, Op
 
 _before = set(catalogue._registry)
 
@@ -193,6 +193,10 @@ class Toy:
 
     def _total(self) -> Launch:
         return Launch("toy_total", {"prio": Ref("prio"), "total": Ref("total"), "n": self.n})
+
+    def merges(self, program: str) -> tuple[Merge, ...]:
+        """Parts: no phases of this loop have kernels that do them together."""
+        return ()
 
     def fragment(self, stage: str, program: str, group: str) -> Fragment:
         """Parts: the replacement of `group` at `stage`."""

@@ -34,7 +34,7 @@ from trainer.setups import (
 from onegraph.kernels.common import layout
 from onegraph.kernels.common.layout import Diagnostic, Flag, ScheduleKind, ScheduleParam
 from onegraph.kernels.device import Device
-from onegraph.stages import format_set, valid_sets
+from onegraph.stages import exact_sets, format_set
 from onegraph.stages.program import Branches
 from onegraph.stages.runner import Runner
 from onegraph.stages.s5_child_graphs import REBUILDING
@@ -47,7 +47,7 @@ from onegraph.trainer.network import QNetwork
 from onegraph.trainer.program import PHASES
 from onegraph.trainer.trainer import Trainer, TrainerError
 
-SETS = [pytest.param(s, id=format_set(s)) for s in valid_sets()]
+SETS = [pytest.param(s, id=format_set(s)) for s in exact_sets()]
 #: One of each way of doing things: all on the host, thresholds from the host, launches, one graph.
 FOUR_SETS = ["0", "1", "4", "all"]
 
@@ -177,7 +177,7 @@ class EquivalenceContract:
         )
         differs = {}
         all_of_them = variant not in PARTS or variant in IN_ALL_SETS
-        for stages in valid_sets()[1:] if all_of_them else FIVE_SETS:
+        for stages in exact_sets()[1:] if all_of_them else FIVE_SETS:
             found = run(stages)
             wrong = [n for n, values in reference.end.items() if found.end[n] != values]
             steps = zip(reference.indices, found.indices, strict=True)
@@ -348,13 +348,17 @@ def values_of(theta: np.ndarray, network: QNetwork, x: np.ndarray) -> np.ndarray
 
 
 class GradientContract:
-    @pytest.mark.parametrize("hidden", [[6], [6, 5], [6, 5, 7]], ids=["1", "2", "3"])
+    @pytest.mark.parametrize(
+        "hidden", [[6], [6, 5], [6, 5, 7], [8, 4]], ids=["1", "2", "3", "fused"]
+    )
     @pytest.mark.parametrize("double", [True, False], ids=["double", "single"])
     @pytest.mark.parametrize("dueling", [True, False], ids=["dueling", "plain"])
     @pytest.mark.parametrize("loss", ["huber", "mse"])
     def test_the_gradient_is_that_of_central_differences(
         self, open_device: OpenDevice, loss: str, dueling: bool, double: bool, hidden: list[int]
     ) -> None:
+        device = open_device()
+        fused = hidden == [8, 4] and device.largest_cluster > 1
         config = market(
             network__hidden=hidden,
             network__dueling=dueling,
@@ -362,8 +366,9 @@ class GradientContract:
             learn__loss=loss,
             learn__huber_delta=0.15,
             learn__gamma=0.9,
+            fusion="rows8-cluster4" if fused else "none",
         )
-        trainer = make(open_device(), config, "all")
+        trainer = make(device, config, "all")
         steps(fill(trainer), 3)
         read = trainer.workspace.read
         theta, behind = (read(n).astype(np.float64) for n in ("theta", "theta_target"))

@@ -10,7 +10,7 @@ import pytest
 from onegraph.kernels.common.layout import Counter as Slot
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.replay.tree import node_count
-from onegraph.stages.registry import ALL, NONE, valid_sets
+from onegraph.stages.registry import ALL, NONE, exact_sets
 from onegraph.trainer.bench import SIZES, BenchSubject, named_size
 from onegraph.trainer.cli import main
 from onegraph.trainer.config import ConfigError
@@ -81,7 +81,7 @@ def test_every_set_of_stages_does_the_same(name):
     overrides = {"REPLAY": {**SMALL, "replay.capacity": 2048}, "FULL": SMALL_FULL}.get(name, SMALL)
     subject = BenchSubject(named_size(name), overrides)
     seen = set()
-    for stages in valid_sets():
+    for stages in exact_sets():
         run = subject.at(stages, HostDevice())
         for _ in range(4):
             counts = run.step()["learn"]
@@ -152,7 +152,7 @@ def test_the_command_prints_a_line_a_set_and_writes_json(tmp_path, capsys):
     assert "graph launches 1" in out
     found = json.loads(file.read_text())
     (result,) = found["results"]
-    assert [e["label"] for e in result["entries"]] == ["0 legacy", "0-6 parent-graph"]
+    assert [e["label"] for e in result["entries"]] == ["0 legacy", "0-7 fused-phases"]
     assert len(result["entries"][0]["samples_us"]) == 2
     assert found["machine"]["device"] == "NumPy"
 
@@ -174,7 +174,7 @@ def test_the_phases_are_profiled_with_their_nodes(tmp_path, capsys):
         (["--device=tpu"], "'tpu': choose auto, cuda or host"),
         (["--set=device=cuda"], "a benchmark takes it from --device"),
         (["--stages=6,9"], "stage '9' is unknown"),
-        (["--stages=6", "--stages=all"], "'0-6 parent-graph' is to be timed twice"),
+        (["--stages=7", "--stages=all"], "'0-7 fused-phases' is to be timed twice"),
         (["--json=/nowhere/at/all.json"], "there is no such folder"),
         (["--set=learn.batchsize=3"], "did you mean learn.batch_size"),
     ],

@@ -7,7 +7,7 @@ from trainer.setups import chain, fill, make, market, steps
 from onegraph.kernels.device import DeviceError, HostDevice
 from onegraph.trainer.trainer import Trainer, TrainerError
 
-ALL = frozenset(range(1, 7))
+ALL = frozenset(range(1, 8))
 
 
 def built(config, device=None, stages=ALL):

@@ -25,7 +25,8 @@ from trainer.setups import (
 )
 
 from onegraph.kernels.device import HostDevice
-from onegraph.stages import format_set, valid_sets
+from onegraph.stages import exact_sets, format_set
+from onegraph.stages.registry import ALL
 from onegraph.trainer import checkpoint as module
 from onegraph.trainer.checkpoint import (
     CHECKSUM,
@@ -40,7 +41,7 @@ from onegraph.trainer.trainer import Trainer, TrainerError
 
 pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
 
-SETS = [pytest.param(s, id=format_set(s)) for s in valid_sets()]
+SETS = [pytest.param(s, id=format_set(s)) for s in exact_sets()]
 SMALL_RUNS = {"short": short(), "uniform": short(replay__alpha=0.0)}
 #: One of each way of doing things is enough for what no stage rewrites.
 FULL_RUNS = {
@@ -134,7 +135,7 @@ def test_a_skipped_step_is_remembered(tmp_path):
 
 def test_a_halved_replay_is_saved_with_the_capacity_it_had(tmp_path):
     config = chain(replay__capacity=4_000)
-    trainer = Trainer(config, HostDevice(memory_bytes=250_000), frozenset(range(1, 7)))
+    trainer = Trainer(config, HostDevice(memory_bytes=250_000), ALL)
     assert trainer.shapes.capacity < 4_000
     save_checkpoint(tmp_path / "x", steps(fill(trainer), 2))
     saved = load_checkpoint(tmp_path / "x")

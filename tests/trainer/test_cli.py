@@ -13,7 +13,8 @@ import pytest
 from trainer.setups import SMALL, full, make, short
 
 from onegraph.kernels.device import HostDevice
-from onegraph.stages import format_set, valid_sets
+from onegraph.stages import exact_sets, format_set
+from onegraph.stages.registry import ALL
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.cli import main
 from onegraph.trainer.cli.stages import audit_rows, programs_at
@@ -336,7 +337,7 @@ def test_cuda_without_a_gpu_is_one_line(tmp_path):
     ("arguments", "message"),
     [
         (["evaluate", "none"], "none: there is no such checkpoint"),
-        (["stages", "show", "7"], "stage '7' is unknown"),
+        (["stages", "show", "8"], "stage '8' is unknown"),
         (["stages", "diff", "3", "x"], "stage 'x' is unknown"),
         (["stages", "show", "4", "--config", "none.toml"], "none.toml: no such file"),
         (["stages", "audit", "5,6"], "child-graphs needs gpu-counters"),
@@ -570,7 +571,7 @@ def test_stages_audit_says_where_a_shared_module_is(capsys):
     assert "graphed" in out
 
 
-@pytest.mark.parametrize("stages", [s for s in valid_sets() if 4 in s], ids=format_set)
+@pytest.mark.parametrize("stages", [s for s in exact_sets() if 4 in s], ids=format_set)
 @pytest.mark.parametrize("config", ["demo", "chain", "full"])
 def test_no_module_is_launched_from_graphs_and_outside(stages, config):
     settings = load_config("demo", {"preset": "full"}) if config == "full" else load_config(config)
@@ -592,5 +593,62 @@ def test_the_audit_lists_what_a_run_launches(config):
     for _ in range(2):
         trainer.learn()
     launched = {(name.partition("[")[0], module) for name, module in trainer.device.launch_sites}
-    listed = {(k, m) for k, m, _ in audit_rows(programs_at(config, frozenset(range(1, 7))))}
+    listed = {(k, m) for k, m, _ in audit_rows(programs_at(config, ALL))}
     assert launched <= listed
+
+
+# ---------------------------------------------------------------- fused kernels
+
+
+def test_fusions_lists_the_ways_and_the_choice(capsys):
+    assert main(["stages", "fusions", "--size", "M", "--device", "host"]) == 0
+    out = capsys.readouterr().out
+    for name, shared in (("rows3-cluster8", "120,128"), ("rows3-cluster4", "213,648")):
+        (row,) = (line for line in out.splitlines() if name in line and "│" in line)
+        assert shared in row
+    assert "rows8-cluster4" not in out  # too much for a block
+    assert "stage 7 takes rows3-cluster8 (the first; the host device measures nothing)" in out
+
+
+def test_fusions_says_why_there_are_none(capsys):
+    assert main(["stages", "fusions", "--config", "chain", "--device", "host"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "stage 7 takes none (the fused kernels are for two hidden layers" in out
+
+
+def test_fusions_of_a_config_with_overrides(capsys):
+    argv = ["stages", "fusions", "--device", "host", "--set", "fusion=rows8-cluster4"]
+    assert main(argv) == 0
+    assert "stage 7 takes rows8-cluster4 (by the config)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--size", "XL"], 1, "size 'XL' is unknown"),
+        (["--size", "S", "--config", "demo"], 2, "a size is a config of its own; give one"),
+        (["--set", "fusion=fast"], 1, "'fast' is none of the kernels for this step; choose from"),
+        (["--size", "S", "--device", "tpu"], 1, "'tpu': choose auto, cuda or host"),
+    ],
+)
+def test_what_is_wrong_about_fusions(arguments, code, message, capsys):
+    assert main(["stages", "fusions", "--device", "host", *arguments]) == code
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+@pytest.mark.slow
+def test_a_run_and_its_page_say_which_kernels_it_has(tmp_path, capsys):
+    argv = ["train", "--config", "chain", "--device", "host", "--run-dir", str(tmp_path / "run")]
+    argv += [f"--set={name}={value}" for name, value in FAST.items()]
+    argv += ["--set=network.hidden=[8, 4]", "--set=fusion=rows5-cluster4"]
+    assert main(argv) == 0
+    assert "fused kernels: rows5-cluster4 (by the config)" in capsys.readouterr().err
+    page = ["report", str(tmp_path / "run"), "--no-stages-bench", "--device", "host"]
+    assert main(page) == 0
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert "draw_and_td" in text  # the merged phases
+    assert "adam_grad" not in text
+    capsys.readouterr()
+    assert main(["train", "--resume", str(tmp_path / "run"), "--stages", "6"]) == 0
+    assert "fused kernels" not in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "run")]) == 0

@@ -24,10 +24,10 @@ def test_two_sets_and_stage_0(capsys) -> None:
     assert main(["verify", *SMALL, "--stages", "2", "--stages", "all,-phase-events"]) == 0
     out, err = capsys.readouterr()
     first = [line.split()[0] for line in out.splitlines() if line.strip()]
-    assert [label for label in ("0", "0-2", "0,1,2,4,5,6") if label in first] == [
+    assert [label for label in ("0", "0-2", "0,1,2,4,5,6,7") if label in first] == [
         "0",
         "0-2",
-        "0,1,2,4,5,6",
+        "0,1,2,4,5,6,7",
     ]
     assert "learn" in out
     assert "collect" in out
@@ -41,7 +41,7 @@ def test_every_set_by_default_as_json(capsys) -> None:
     result = json.loads(capsys.readouterr().out)
     assert result["ok"] is True
     assert [one["label"] for one in result["sets"]] == [
-        *("0", "0,1", "0-2", "0-3", "0-4", "0-5", "0-6")
+        *("0", "0,1", "0-2", "0-3", "0-4", "0-5", "0-6", "0-7")
     ]
     last = result["sets"][-1]
     assert last["programs"]["learn"]["plain"] == {"graph_launch": 1}

@@ -14,12 +14,13 @@ from capture_scenarios import config, steps, trainer_on
 from onegraph.kernels.catalogue import find
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.program import Copy, Launch, MatmulGroup, MatmulOp, Op, Phase, Ref, StepProgram
-from onegraph.stages.registry import apply, format_set, valid_sets
+from onegraph.stages.registry import ALL, apply, exact_sets, format_set
 from onegraph.trainer.envs.base import HostStepped, reset_program
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
+from onegraph.trainer.tuning import FusionChooser
 
 #: Parts of the learner in sets that hold them all, heads and exploration one after another.
 LEARNERS: dict[str, dict[str, object]] = {
@@ -46,15 +47,16 @@ LEARNERS: dict[str, dict[str, object]] = {
 }
 
 
-#: No stage but these replaces an op: the others add events and graphs.
-ALTERNATIVES = [s for s in valid_sets() if s <= {1, 2, 4}]
+#: Of the learners below, no stage but these replaces an op: the others add events and graphs.
+ALTERNATIVES = [s for s in exact_sets() if s <= {1, 2, 4}]
 
 
 def programs(kind: str, stages: frozenset[int], **changes: object) -> list[StepProgram]:
     settings = config(env__kind=kind, **changes)
     environment, market = build_environment(settings)
     network = QNetwork.of(settings, environment)
-    parts = DqnPrograms(Shapes(settings, network, settings.replay.capacity), environment)
+    shapes = Shapes(settings, network, settings.replay.capacity)
+    parts = DqnPrograms(shapes, environment, FusionChooser(shapes, environment, HostDevice()))
     found = [apply(p, stages, parts) for p in (parts.learn(), parts.collect())]
     if market is not None:
         lane = market.environment.over(market.windows.validation, "validation")
@@ -114,9 +116,16 @@ def test_no_array_is_written_and_passed_twice(kind, learner) -> None:
         changes = changes | {"hindsight__strategy": "future", "network__hidden": [8]}
     if kind == "gymnasium":
         changes = changes | {"env__id": "CartPole-v1", "network__attention_groups": 0}
-    for stages in valid_sets() if learner == "dqn" else ALTERNATIVES:
+    for stages in exact_sets() if learner == "dqn" else ALTERNATIVES:
         for program in programs(kind, stages, **changes):
             assert aliased(program) == [], format_set(stages)
+
+
+@pytest.mark.parametrize("kind", ["chain", "market"])
+def test_the_fused_kernels_write_no_array_that_is_passed_twice(kind) -> None:
+    for program in programs(kind, ALL, network__hidden=[16, 8]):
+        assert aliased(program) == []
+        assert ("launch td_pass" in program.describe()) is (program.name == "learn")
 
 
 def test_an_alias_would_be_found() -> None:

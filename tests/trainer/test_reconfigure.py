@@ -19,7 +19,7 @@ from trainer import setups
 # Stage 0 reads back through the deprecated call; that it warns has its own test.
 pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
 
-SETS = [frozenset(), frozenset({1}), frozenset({1, 2, 3}), frozenset({1, 2, 4}), ALL - {6}]
+SETS = [frozenset(), frozenset({1}), frozenset({1, 2, 3}), frozenset({1, 2, 4}), ALL - {6, 7}]
 
 CHANGES = {
     "schedules": {
@@ -43,7 +43,7 @@ def through_a_change(stages: frozenset[int], changes: dict[str, object]) -> list
 
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
 def test_every_stage_takes_a_change_alike(changes) -> None:
-    want = through_a_change(ALL, changes)
+    want = through_a_change(ALL - {7}, changes)
     assert len(set(want)) == 6
     for stages in SETS:
         assert through_a_change(stages, changes) == want, format_set(stages)

@@ -116,7 +116,7 @@ def test_hostile_names_and_config_strings_are_text(chain):
     assert not page.tags & {"script", "img", "b"}
     assert "a <b>run</b> & more" in page.text[""]
     quoted = f"'{chain / 'config.toml'}'"
-    assert f"onegraph train --config {quoted} --stages 0-6 --device host" in page.text["commands"]
+    assert f"onegraph train --config {quoted} --stages 0-7 --device host" in page.text["commands"]
 
 
 def test_a_chart_keeps_hostile_labels_as_text():
@@ -450,10 +450,10 @@ def test_the_trainer_is_a_loop_like_any_other(chain, tmp_path, program):
     assert facts.verification.ok
     page = Page(tmp_path)
     loads_nothing(page)
-    last = [row for row in page.tables["calls"] if row[0] == "0-6 parent-graph"]
+    last = [row for row in page.tables["calls"] if row[0] == "0-7 fused-phases"]
     assert [row[1] for row in last] == ["learn", "collect"]
     assert {row[3] for row in last} == {"1/1"}
-    assert page.row("stages", "0-6 parent-graph")[5] == "1"
+    assert page.row("stages", "0-7 fused-phases")[5] == "1"
     drawn = "adam_step" if program == "learn" else "env_tabular"
     assert drawn in page.figures["figure-graph"]
 

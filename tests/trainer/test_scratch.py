@@ -8,16 +8,23 @@ from scratch_rules import CARRIED, run_poisoned, scratch
 from trainer.setups import PARTS
 
 from onegraph.kernels.device import HostDevice
-from onegraph.stages.registry import ALL, format_set, valid_sets
+from onegraph.stages.registry import ALL, exact_sets, format_set
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("kind", ["chain", "market"])
-@pytest.mark.parametrize("stages", valid_sets(), ids=format_set)
+@pytest.mark.parametrize("stages", exact_sets(), ids=format_set)
 def test_nonsense_in_the_scratch_changes_nothing(kind, stages) -> None:
     want = run_poisoned(HostDevice(), stages, 4, poison=False, env__kind=kind)
     assert run_poisoned(HostDevice(), stages, 4, env__kind=kind) == want
+
+
+@pytest.mark.parametrize("kind", ["chain", "market"])
+def test_nonsense_in_the_scratch_changes_nothing_of_the_fused_kernels(kind) -> None:
+    changes = {"env__kind": kind, "network__hidden": [16, 8]}
+    want = run_poisoned(HostDevice(), ALL, 4, poison=False, **changes)
+    assert run_poisoned(HostDevice(), ALL, 4, **changes) == want
 
 
 LEARNERS: dict[str, dict[str, object]] = {
@@ -57,8 +64,17 @@ def test_a_read_of_scratch_would_show() -> None:
     assert (trainer.parameters() == before).all()
 
 
+def test_the_scratch_of_the_fused_kernels_is_known() -> None:
+    """But for the word of their barrier, in which a number would make a grid wait for ever."""
+    trainer = trainer_on(HostDevice(), ALL, config(network__hidden=[16, 8]))
+    names = {b.name for b in scratch(trainer)}
+    assert {"fused_hidden0", "fused_grad_head", "fused_squares", "raw_weight"} <= names
+    assert "fused_barrier" in trainer.workspace.buffers
+    assert "fused_barrier" not in names
+
+
 def test_what_is_carried_over_is_known() -> None:
-    for stages in valid_sets():
+    for stages in exact_sets():
         trainer = trainer_on(HostDevice(), stages, config())
         names = {b.name for b in scratch(trainer)}
         assert not names & set(CARRIED)

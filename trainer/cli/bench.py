@@ -48,7 +48,7 @@ def run_bench(
         typer.Option(
             "--stages",
             help="A set of stages to time; may be repeated, the first is what ratios are to."
-            " Default: 0, 0 to 1, … 0 to 6.",
+            f" Default: 0, 0 to 1, … 0 to {max(ALL)}.",
         ),
     ] = None,
     device: DeviceOption = "auto",
@@ -73,7 +73,8 @@ def run_bench(
     if json_file is not None and not json_file.resolve().parent.is_dir():
         raise TrainerError(f"--json {json_file}: there is no such folder; make it first")
     given = dict(parse_override(text) for text in overrides or ())
-    subjects = [BenchSubject(named_size(name), given) for name in size or ["S"]]
+    say = notes().print
+    subjects = [BenchSubject(named_size(name), given, say=say) for name in size or ["S"]]
     for subject in subjects:  # what is wrong is said before anything is measured
         _ = subject.shapes
     sets = [parse_stages(text) for text in stages] if stages else cumulative_sets()

@@ -18,6 +18,7 @@ from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import ConfigError, MismatchError
 from onegraph.trainer.envs.gym.errors import GymnasiumError
 from onegraph.trainer.event_log import TensorBoardUnavailableError
+from onegraph.trainer.fusing import FusionError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.offline.errors import TransitionsError
@@ -39,6 +40,7 @@ EXPECTED = (
     DeviceUnavailableError,
     ExportError,
     GymnasiumError,
+    FusionError,
     MarketDataError,
     MismatchError,
     PlotUnavailableError,

@@ -8,19 +8,24 @@ from typing import Annotated
 
 import typer
 
+from onegraph.kernels.device import HostDevice
 from onegraph.stages.flags import parse_stages
 from onegraph.stages.program import LAUNCHING, GraphLaunch, Launch, Op, StepProgram, opened
 from onegraph.stages.registry import STAGES, StageSet, apply
-from onegraph.trainer.cli.console import results, table
+from onegraph.trainer.bench import SIZES, BenchSubject, named_size
+from onegraph.trainer.cli.bench import open_named
+from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.cli.errors import reported
-from onegraph.trainer.cli.train import ConfigOption, SetOption, read_config
-from onegraph.trainer.config import Config
-from onegraph.trainer.envs.base import reset_program, walk_program
+from onegraph.trainer.cli.train import ConfigOption, DeviceOption, SetOption, read_config
+from onegraph.trainer.config import Config, parse_override
+from onegraph.trainer.envs.base import Environment, reset_program, walk_program
 from onegraph.trainer.envs.build import build_environment
+from onegraph.trainer.fusing import candidates
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.offline import offline_run
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
+from onegraph.trainer.tuning import NONE, FusionChooser, choose
 
 app = typer.Typer(
     help="Look at the stages, and at what they do to the programs.",
@@ -39,11 +44,13 @@ ProgramOption = Annotated[
 
 
 def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
-    """The programs with `stages` applied, without a device."""
+    """The programs with `stages` applied, as the host device has them."""
     config, offline = offline_run(config)
     environment, market = build_environment(config, offline)
     network = QNetwork.of(config, environment)
-    programs = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
+    shapes = Shapes(config, network, config.replay.capacity)
+    fusion = FusionChooser(shapes, environment, HostDevice())
+    programs = DqnPrograms(shapes, environment, fusion)
     found = {"learn": apply(programs.learn(), stages, programs)}
     if offline is None:
         found["collect"] = apply(programs.collect(), stages, programs)
@@ -150,3 +157,49 @@ def audit(
     results().print(rows)
     if any(module == "shared" for _, module, _ in found):
         print("shared: these stages keep one module; gpu-counters splits it")
+
+
+@app.command()
+@reported
+def fusions(
+    size: Annotated[
+        str | None,
+        typer.Option("--size", help=f"A size of the benchmark: {', '.join(SIZES)}."),
+    ] = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    device: DeviceOption = None,
+) -> None:
+    """List the fused kernels that stage 7 can take for a learning step, and which it takes.
+
+    On a GPU each is timed beside the step without; the times are kept for later runs.
+    """
+    if size is not None and config is not None:
+        raise typer.BadParameter("a size is a config of its own; give one", param_hint="--size")
+    shapes: Shapes
+    environment: Environment
+    if size is not None:
+        given = dict(parse_override(text) for text in overrides or ())
+        subject = BenchSubject(named_size(size), given)
+        shapes, environment = subject.shapes, subject.environment
+        kind = device or "auto"
+    else:
+        settings = read_config(config or "demo", overrides, device)
+        environment, _ = build_environment(settings)
+        network = QNetwork.of(settings, environment)
+        shapes = Shapes(settings, network, settings.replay.capacity)
+        kind = settings.device
+    with open_named(kind) as opened:
+        choice = choose(shapes, environment, opened, say=notes().print)
+        known = candidates(shapes, opened)
+        where = opened.name
+    times = choice.times.median_us if choice.times is not None else {}
+    refused = choice.times.refused if choice.times is not None else {}
+    rows = table(f"Learning step on {where}", "kernels", "shared memory, bytes", "us a step")
+    for name, shared in [(NONE, 0), *((s.name, s.shared_bytes) for s in known)]:
+        us = f"{times[name]:.1f}" if name in times else "refused" if name in refused else "-"
+        rows.add_row(name, f"{shared:,}" if shared else "", us)
+    results().print(rows)
+    for name, why in refused.items():
+        print(f"{name}: {why}")
+    print(f"stage 7 takes {choice}")

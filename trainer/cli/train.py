@@ -17,7 +17,7 @@ from onegraph.kernels.device import open_device
 from onegraph.kernels.learner.categorical import support
 from onegraph.stages.flags import StageChoice, choose_stages
 from onegraph.stages.phase_report import PhaseReport
-from onegraph.stages.registry import stage_names
+from onegraph.stages.registry import ALL, stage_names
 from onegraph.trainer.action_values import q_error, q_table
 from onegraph.trainer.checkpoint import CHECKPOINTS, Checkpoint, load_checkpoint
 from onegraph.trainer.cli.console import notes, results, table
@@ -243,6 +243,8 @@ def run_training(
         console.print(f"bars {summary(trainer.market.bars)}", markup=False)
         for note in trainer.market.bars.notes:
             console.print(f"note: {note}", markup=False)
+    if trainer.fusion is not None:
+        console.print(f"fused kernels: {trainer.fusion}", markup=False)
     with stop_on_signal() as asked:
         loop = Loop(trainer, folder, stop=asked)
         epochs = loop.run()
@@ -402,7 +404,7 @@ def evaluate(
         raise TrainerError(f"--window {window!r}: choose train, validation or test")
     loaded = load_checkpoint(checkpoint)
     config = resumed_config(loaded, overrides, device)
-    trainer = Trainer(config, open_device(config.device), frozenset(range(1, 7)))
+    trainer = Trainer(config, open_device(config.device), ALL)
     trainer.restore(loaded.state, loaded.progress)
     if loaded.note:
         notes().print(f"{loaded.path} {loaded.note}", markup=False)

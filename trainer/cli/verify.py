@@ -9,6 +9,7 @@ import typer
 
 from onegraph.kernels.device import open_device
 from onegraph.stages.flags import parse_stages
+from onegraph.stages.registry import ALL, format_set
 from onegraph.stages.verify import VerifyError, verify
 from onegraph.stages.verify_table import verify_lines, verify_table
 from onegraph.trainer.cli.console import notes, results
@@ -27,7 +28,8 @@ def verify_stages(
         typer.Option(
             "--stages",
             help="A set to verify: n for 0 to n, a list, all, none; again for each further set."
-            " Default: 0, 0-1, … 0-6. Stage 0 always runs: the others are compared with it.",
+            f" Default: 0, 0-1, … {format_set(ALL)}. Stage 0 always runs: the others are compared"
+            " with it.",
         ),
     ] = None,
     steps: Annotated[int, typer.Option("--steps", help="Steps at each set.")] = 100,
@@ -36,9 +38,10 @@ def verify_stages(
         bool, typer.Option("--json", help="Print the result as JSON (docs/verify.md).")
     ] = False,
 ) -> None:
-    """Check that the stages keep every bit and their budgets; exit 1 if one of them does not.
+    """Check that the stages keep their numbers and budgets; exit 1 if one of them does not.
 
-    At each set of stages: sampled indices and parameters must be stage 0's, bit for bit, and the
+    At each set of stages: sampled indices and parameters must be stage 0's, bit for bit (with stage
+    7: the same indices, and parameters that agree to rounding and come again bit for bit), and the
     device calls of a step in steady state must be within budget, as the program states them, as
     the ledger counts them and, on a GPU, as CUPTI does.
     """
@@ -47,7 +50,7 @@ def verify_stages(
     console = notes()
     try:
         result = verify(
-            TrainerSubject(settings),
+            TrainerSubject(settings, say=console.print),
             lambda: open_device(settings.device),
             sets,
             steps=steps,

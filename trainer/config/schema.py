@@ -860,6 +860,13 @@ class Config(Section):
         description="the stages that are on: all, none, a number n for 0 to n, or a list of names "
         "or numbers; all,-phase-events leaves one out",
     )
+    fusion: str = Field(
+        "auto",
+        min_length=1,
+        description="kernels that do the learning step's phases together (stage 7): auto: what was "
+        "measured to be fastest; none: the phases as they are; or a name that onegraph stages "
+        "fusions lists",
+    )
     device: Literal["auto", "cuda", "host"] = Field(
         "auto", description="auto: CUDA where there is a GPU, else the host"
     )

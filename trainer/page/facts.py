@@ -37,6 +37,7 @@ from onegraph.trainer.shapes import Shapes
 from onegraph.trainer.stage_times import StageTimes, measure_stages, read_stage_times
 from onegraph.trainer.subject import TrainerSubject
 from onegraph.trainer.trainer import TrainerError
+from onegraph.trainer.tuning import FusionChooser
 
 T = TypeVar("T")
 
@@ -114,7 +115,7 @@ def gather(run: RunFolder, device: DeviceKind | None, *, measure: bool) -> Facts
         times = _try(lambda: measure_stages(config, opened))
     else:
         times = Missing(f"{bench} does not exist, and measuring was switched off")
-    made = _try(lambda: learn_programs(config, stages))
+    made = _try(lambda: learn_programs(config, stages, opened))
     policy: Policy | Missing = Missing(f"{run.path / 'checkpoints'} holds no checkpoint")
     if (checkpoint := run.checkpoint) is not None:
         policy = _try(lambda: evaluate_policy(checkpoint, opened))
@@ -156,12 +157,15 @@ def recorded_kind(run: RunFolder) -> DeviceKind:
     return kinds.get(run.epochs[-1].device.partition(" ")[0], run.config.device)
 
 
-def learn_programs(config: Config, stages: StageSet) -> tuple[tuple[StageCalls, ...], StepProgram]:
-    """The learning step at 0, 0 to 1, …, and the program at `stages`; needs no device."""
+def learn_programs(
+    config: Config, stages: StageSet, device: Device
+) -> tuple[tuple[StageCalls, ...], StepProgram]:
+    """The learning step at 0, 0 to 1, …, and the program at `stages`, as `device` has it."""
     config, offline = offline_run(config)
     environment, _ = build_environment(config, offline)
     network = QNetwork.of(config, environment)
-    parts = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
+    shapes = Shapes(config, network, config.replay.capacity)
+    parts = DqnPrograms(shapes, environment, FusionChooser(shapes, environment, device))
     rows = []
     for stage in STAGES:
         on = frozenset(range(1, stage.number + 1))

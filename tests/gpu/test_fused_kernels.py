@@ -1,0 +1,121 @@
+"""The fused kernels on a GPU against their twins, at edge sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fused_cases import SIZES, apply_case, td_case
+from gpu.test_replay import Args, assert_pair, poison, sampling
+from pair_runs import assert_same, run_on
+
+from onegraph.kernels.fused.td_pass import ROWS, TwoLayers, fits
+
+pytestmark = pytest.mark.gpu
+
+#: Sums of some hundred products of size 1 in another order; absolute, by array.
+TD_TOLERANCE = dict.fromkeys(
+    ("td", "loss", "q_taken", "hidden0", "hidden1", "grad_head", "grad1", "grad0"), 2e-5
+)
+#: Adam divides by the root of a square: an element whose gradient is almost nothing may differ.
+APPLY_TOLERANCE = {
+    "grad": 2e-5, "theta": 2e-5, "m": 2e-5, "v": 2e-5, "target": 2e-6, "partial": 1e-2,
+    "clip": 1e-4, "record": 1e-4, "history": 1e-4,
+}  # fmt: skip
+
+
+def needs_clusters(cuda):
+    if cuda.largest_cluster == 1:
+        pytest.skip(f"{cuda.name} forms no clusters of blocks")
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("cluster", [4, 8])
+@pytest.mark.parametrize("rows", ROWS)
+def test_td_pass(cuda, size, rows, cluster):
+    needs_clusters(cuda)
+    case = td_case(size, rows=rows, cluster=cluster)
+    _, inputs, width0, width1, actions, dueling = size
+    net = TwoLayers(inputs, width0, width1, actions + dueling)
+    if not fits(net, rows, cluster, cuda.largest_shared):
+        pytest.skip(f"{case['shared_bytes']} bytes of shared memory are more than a block has")
+    assert_same(cuda, "td_pass", TD_TOLERANCE, **case)
+
+
+@pytest.mark.parametrize("changes", [{"double_q": 0}, {"mse": 1}, {"skip": np.ones(1, np.int32)}])
+def test_td_pass_variants(cuda, changes):
+    needs_clusters(cuda)
+    assert_same(cuda, "td_pass", TD_TOLERANCE, **td_case((33, 16, 36, 52, 4, 1), **changes))
+
+
+@pytest.mark.parametrize("cluster", [4, 8])
+def test_td_pass_does_not_depend_on_rows_and_grid(cuda, cluster):
+    needs_clusters(cuda)
+    size = (64, 64, 160, 256, 2, 1)
+    runs = [
+        run_on(cuda, "td_pass", blocks, **td_case(size, rows=rows, cluster=cluster))
+        for rows in ROWS
+        for blocks in (8, 4096)
+    ]
+    for name, values in runs[0].items():
+        for other in runs[1:]:
+            np.testing.assert_array_equal(values, other[name], err_msg=name)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_apply_step(cuda, size):
+    assert_same(cuda, "apply_step", APPLY_TOLERANCE, **apply_case(size))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"every": 2}, {"every": 3}, {"prioritise": 0}, {"max_norm": 0.0}]
+)
+def test_apply_step_variants(cuda, changes):
+    assert_same(
+        cuda, "apply_step", APPLY_TOLERANCE, **apply_case((33, 16, 36, 52, 4, 1), **changes)
+    )
+
+
+def test_apply_step_skips_what_is_not_finite(cuda):
+    case = apply_case((33, 16, 36, 52, 4, 1))
+    case["grad1"][5] = np.nan
+    found = assert_same(cuda, "apply_step", APPLY_TOLERANCE, **case)
+    assert found["skip"][0] == 1
+    for name in ("theta", "m", "v", "target"):
+        np.testing.assert_array_equal(found[name], case[name])
+
+
+def drawing(rng, capacity: int, lanes: int, n: int, n_step: int, width: int, padded: int) -> Args:
+    """Arguments of `draw_rows`: those of `sample_batch`, but for its weights and its ticket."""
+    args = sampling(rng, capacity, lanes, n, n_step, 1, width, padded)
+    for name in ("weights", "ticket", "weigh"):
+        del args[name]
+    return args | {"raw": poison(n + 1, "f64")}
+
+
+@pytest.mark.parametrize(("capacity", "lanes"), [(1, 1), (50, 1), (700, 7), (40_000, 64)])
+@pytest.mark.parametrize("n", [0, 1, 65, 5000])
+@pytest.mark.parametrize("n_step", [1, 3, 70])
+@pytest.mark.parametrize(("width", "padded"), [(5, 8), (128, 128), (130, 136), (300, 304)])
+@pytest.mark.parametrize("cap", [1, 4096])
+def test_draw_rows(cuda, cap, capacity, lanes, n, n_step, width, padded):
+    """Rows wider than a warp holds at a time come to their end, and no further."""
+    rng = np.random.default_rng(5)
+    args = drawing(rng, capacity, lanes, n, n_step, width, padded)
+    assert_pair(cuda, "draw_rows", args, cap)
+
+
+@pytest.mark.parametrize("actions", [255, 256, 300])
+def test_td_pass_of_a_head_wider_than_a_block(cuda, actions):
+    """Each bias of the head is fetched, whatever the number of threads."""
+    needs_clusters(cuda)
+    size = (9, 8, 16, 16, actions, 1)
+    assert_same(cuda, "td_pass", TD_TOLERANCE, **td_case(size, rows=3, cluster=4))
+
+
+def test_every_grid_of_apply_step_gives_the_same(cuda):
+    """One block does all; a few share the tiles; with more than there are, some have none."""
+    size = (33, 16, 36, 52, 4, 1)
+    runs = [run_on(cuda, "apply_step", blocks, **apply_case(size)) for blocks in (1, 2, 3, 5, 4096)]
+    for name, values in runs[0].items():
+        for other in runs[1:]:
+            np.testing.assert_array_equal(values, other[name], err_msg=name)
