@@ -28,7 +28,8 @@ from onegraph.stages.stage import Stage
 REBUILDING = ("capture", "captured", "instantiate", "module_load")
 
 
-def _graphed(op: Op) -> Op:
+def graphed(op: Op) -> Op:
+    """`op` from the module of what is launched in graphs."""
     return replace(op, module="graphed") if isinstance(op, LAUNCHING) else op
 
 
@@ -42,7 +43,7 @@ def _as_graph(program: StepProgram, phase: Phase) -> Phase:
             )
     if not body:
         return phase
-    graph = GraphLaunch(phase.name, tuple(changed(op, _graphed) for op in body), group="graph")
+    graph = GraphLaunch(phase.name, tuple(changed(op, graphed) for op in body), group="graph")
     first = phase.ops.index(body[0])
     before = [op for op in phase.ops[:first] if isinstance(op, RecordEvent)]
     after = [op for op in phase.ops[first:] if isinstance(op, RecordEvent)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from onegraph.stages.budget import Limit
 from onegraph.stages.program import Parts, StepProgram
@@ -17,6 +18,11 @@ def _promises_nothing(program: StepProgram) -> tuple[Limit, ...]:
     return ()
 
 
+def _never(program: StepProgram) -> str:
+    del program
+    return ""
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage of the migration.
@@ -28,6 +34,10 @@ class Stage:
         rewrite: the pass itself.
         budget: limits on a step of the given (stage 0) program in steady state.
         allowance: calls it may add on a timed step, beyond what the other stages allow.
+        rewrites: the programs that it is about: those of a step, or that of a round of them
+            (`onegraph.stages.round_program`); it leaves the others as they are.
+        refusal: why it can't be on with a program of that kind, as the stages before it have left
+            that; empty if it can.
     """
 
     number: int
@@ -37,3 +47,9 @@ class Stage:
     requires: tuple[int, ...] = ()
     budget: Promise = _promises_nothing
     allowance: Promise = _promises_nothing
+    rewrites: Literal["step", "round"] = "step"
+    refusal: Callable[[StepProgram], str] = _never
+
+    def is_about(self, program: StepProgram) -> bool:
+        """Whether it rewrites and limits a program of that kind."""
+        return (self.rewrites == "round") == (program.scope == "round")

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from onegraph.guards.markers import cold_path, hot_path
+from onegraph.kernels.common.layout import LoopEnding
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField
 from onegraph.stages.phase_report import PhaseReport, phase_report
 from onegraph.stages.registry import format_set
@@ -29,6 +30,9 @@ from onegraph.trainer.trainer import LEARNED, Trainer, TrainerError
 
 #: How often the display, and the check for skipped steps, look at the published record.
 DISPLAY_EVERY = 64
+
+#: Seconds between two updates of the display while the device takes rounds by itself.
+SHOW_EVERY_S = 0.1
 
 
 class InterruptedRunError(Exception):
@@ -147,6 +151,8 @@ class Loop:
         self.config = trainer.config
         self.epochs: list[EpochSummary] = []
         self.display: ProgressDisplay | None = None
+        self._asked_to_stop = False
+        self._shown = 0.0
         self._begun = trainer.progress.learns
         self._validation: WindowEvaluator | None = None
         if trainer.market is not None:
@@ -229,6 +235,10 @@ class Loop:
         stamp, step_ms, learning_since = 0, 0.0, 0.0
         while trainer.progress.learns < goal and trainer.env_steps < total:
             self._check_stop()
+            if (count := self._rounds_ahead(goal, total)) > 0:
+                learning_since = learning_since or time.perf_counter()
+                self._take_rounds(count)
+                continue
             for _ in range(loop.learn_every):
                 trainer.collect()
             if trainer.rows < loop.start_steps:
@@ -237,11 +247,12 @@ class Loop:
             learning_since = learning_since or time.perf_counter()
             round_end = min(trainer.progress.learns + loop.learns_per_collect, goal)
             ends = round_end == goal or trainer.env_steps >= total
+            end = self._epoch_end(goal, total, round_end)
             while (step := trainer.progress.learns) < round_end:
                 if ends and step == round_end - 1:
                     step_ms = self._measured_step()
                 else:
-                    trainer.learn(timed=self._is_timed(step % loop.epoch_steps))
+                    trainer.learn(timed=self._is_timed(step % loop.epoch_steps, end - step))
             if trainer.progress.learns % DISPLAY_EVERY == 0:
                 record = trainer.latest(after=stamp)
                 if record is not None:
@@ -252,10 +263,58 @@ class Loop:
             wall_ms = (time.perf_counter() - learning_since) / (trainer.progress.learns - first)
             self._finish_epoch(trainer.progress.learns - begin, step_ms, wall_ms * 1e3, started)
 
-    def _is_timed(self, position: int) -> bool:
-        """K steps of the epoch, evenly spread; the last one is timed by `_measured_step`."""
+    def _is_timed(self, position: int, left: int) -> bool:
+        """K steps of the epoch, evenly spread; the last one is timed by `_measured_step`.
+
+        Where the device takes the rounds by itself they are the last K: a step in its loop can't be
+        timed, and each that the host launches between would have it wait for the host.
+        """
         count, steps = self.config.loop.timed_steps, self.config.loop.epoch_steps
+        if self.trainer.loops:
+            return left <= count
         return (position + 1) * count // steps > position * count // steps
+
+    def _epoch_end(self, goal: int, total: int, round_end: int) -> int:
+        """The learning step at which the epoch ends, seen from a round whose rows are collected."""
+        ahead = max(total - self.trainer.env_steps, 0)
+        loop = self.config.loop
+        rounds = -(-ahead // (loop.learn_every * self.trainer.shapes.lanes))
+        return min(goal, round_end + rounds * loop.learns_per_collect)
+
+    def _rounds_ahead(self, goal: int, total: int) -> int:
+        """Whole rounds that the device can take by itself before the steps that are timed."""
+        trainer, loop = self.trainer, self.config.loop
+        if not trainer.loops:
+            return 0
+        collected = loop.learn_every * trainer.shapes.lanes
+        if min(trainer.env_steps + collected, trainer.shapes.capacity) < loop.start_steps:
+            return 0
+        rounds = -(-(total - trainer.env_steps) // collected)
+        left = min(goal - trainer.progress.learns, rounds * loop.learns_per_collect)
+        timed = loop.timed_steps if trainer.keeps_times else 0
+        return (left - max(timed, 1)) // loop.learns_per_collect
+
+    @hot_path
+    def _take_rounds(self, count: int) -> None:
+        trainer = self.trainer
+        limit = self.config.loop.nonfinite_limit
+        taken = trainer.take_rounds(count, limit=limit, begun=self._begun, look=self._look)
+        if taken.ending is LoopEnding.NONFINITE:
+            record = trainer.latest()
+            assert record is not None  # nothing writes it now, and there was a step
+            self._give_up(record.step, int(record[RecordField.SKIPPED_IN_A_ROW]))
+
+    @hot_path
+    def _look(self) -> None:
+        """What the host does while the device takes rounds."""
+        if self._stops():
+            self.trainer.stop_rounds()
+        now = time.monotonic()
+        if now - self._shown >= SHOW_EVERY_S and self.display is not None:
+            self._shown = now
+            self.display.update(
+                self.trainer.seen_env_steps, f"epoch {self.trainer.progress.epoch}"
+            )
 
     @cold_path("times one step of the epoch between two waits")
     def _measured_step(self) -> float:
@@ -266,8 +325,13 @@ class Loop:
         self.trainer.wait()
         return (time.perf_counter() - before) * 1e3
 
+    def _stops(self) -> bool:
+        """Whether it was asked to stop: what was asked once is not asked again."""
+        self._asked_to_stop = self._asked_to_stop or self.stop()
+        return self._asked_to_stop
+
     def _check_stop(self) -> None:
-        if self.stop():
+        if self._stops():
             self._save(self.last_checkpoint)
             raise InterruptedRunError(self.last_checkpoint)
 

@@ -16,8 +16,17 @@ from onegraph.kernels.learner.advance_counters import reschedule
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField, read_record
 from onegraph.kernels.replay import tree
 from onegraph.stages.budget import Budget
-from onegraph.stages.program import Host, StepProgram
-from onegraph.stages.registry import StageSet, apply, budget
+from onegraph.stages.program import Host, ProgramError, StepProgram
+from onegraph.stages.registry import (
+    NONE,
+    STAGES,
+    StageSet,
+    StageSetError,
+    apply,
+    budget,
+    by_number,
+    refusals,
+)
 from onegraph.stages.runner import PhaseTimes, Runner
 from onegraph.stages.workspace import Workspace
 from onegraph.trainer.changes import refused_change
@@ -28,6 +37,7 @@ from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.learner import GRADIENTS
 from onegraph.trainer.network import QNetwork, padded_width
 from onegraph.trainer.program import DqnPrograms
+from onegraph.trainer.rounds import Rounds, RoundsTaken
 from onegraph.trainer.shapes import Shapes
 
 Say = Callable[[str], None]
@@ -76,8 +86,10 @@ class Trainer:
         stages: which stages are on.
         say: where notes go that the user should read (memory halving).
         environment: lanes to use instead of those that the config describes.
+        optional: those of the stages that are left out, with a note, where they can't be on.
 
     Raises:
+        StageSetError: one of the other stages can't be on with this config.
         TrainerError: the replay does not fit the device even at the smallest useful size, or the
             environment has other lanes than the config.
         MarketDataError: the bars can't be used.
@@ -93,8 +105,11 @@ class Trainer:
         *,
         say: Say = lambda _: None,
         environment: Environment | None = None,
+        optional: StageSet = NONE,
     ) -> None:
-        self.config, self.device, self.stages, self.say = config, device, stages, say
+        self.config, self.device, self.say = config, device, say
+        self._asked, self._optional = stages, optional
+        self._left_out: set[tuple[int, str]] = set()
         self.environment: Environment
         self.market: MarketSetup | None
         self.environment, self.market = (
@@ -117,13 +132,47 @@ class Trainer:
         self.shapes = Shapes(config, self.network, capacity)
         self.programs = DqnPrograms(self.shapes, self.environment)
         learn, collect = self.programs.learn(), self.programs.collect()
+        self.learn_program = apply(learn, self._asked, self.programs)
+        self.collect_program = apply(collect, self._asked, self.programs)
+        self.stages, self.epoch_program = self._epoch()
         self.budgets = {p.name: budget(p, self.stages) for p in (learn, collect)}
-        self.learn_program = apply(learn, self.stages, self.programs)
-        self.collect_program = apply(collect, self.stages, self.programs)
+        if self.epoch_program is not None:
+            self.budgets["epoch"] = budget(self.epoch_program, self.stages)
+
+    def _epoch(self) -> tuple[StageSet, StepProgram | None]:
+        """The stages that can be on, and the program of a round if it is the device that loops."""
+        try:
+            epoch = self.programs.epoch(self.collect_program, self.learn_program)
+        except ProgramError as error:
+            about = {s.number for s in STAGES if s.rewrites == "round"} & self._asked
+            refused = dict.fromkeys(about, str(error))
+            stages = self._without(refused)
+            return stages, None
+        stages = self._without(refusals(epoch, self._asked))
+        epoch = apply(epoch, stages, self.programs)
+        return stages, epoch if epoch.takes_turns else None
+
+    def _without(self, refused: dict[int, str]) -> StageSet:
+        for number, reason in refused.items():
+            name = by_number(number).name
+            if number not in self._optional:
+                raise StageSetError(
+                    f"stage {number} {name} can't be on with this config: {reason}; leave it out"
+                    f" (all,-{name})"
+                )
+            if (number, reason) not in self._left_out:
+                self._left_out.add((number, reason))
+                self.say(f"stage {number} {name} is left out: {reason}")
+        return self._asked - refused.keys()
+
+    @property
+    def _programs(self) -> tuple[StepProgram, ...]:
+        epoch = () if self.epoch_program is None else (self.epoch_program,)
+        return (self.learn_program, self.collect_program, *epoch)
 
     def _ensure(self) -> None:
-        self.workspace.ensure(self.learn_program.buffers)
-        self.workspace.ensure(self.collect_program.buffers)
+        for program in self._programs:
+            self.workspace.ensure(program.buffers)
 
     def _build(self) -> None:
         """Allocate; halve the replay while it exceeds the cap or the device is short of memory."""
@@ -142,6 +191,7 @@ class Trainer:
             break
         self._learn = self._learn_runner()
         self._collect = self._collect_runner()
+        self._rounds = self._new_rounds()
         Runner(reset_program(self.environment), self.workspace).step()
 
     def _learn_runner(self) -> Runner:
@@ -150,6 +200,11 @@ class Trainer:
 
     def _collect_runner(self) -> Runner:
         return Runner(self.collect_program, self.workspace, timed_sets=1)
+
+    def _new_rounds(self) -> Rounds | None:
+        if self.epoch_program is None:
+            return None
+        return Rounds(Runner(self.epoch_program, self.workspace))
 
     def _row_bytes(self) -> int:
         """Device bytes of a replay row: two states, its other columns, its leaf and tree share."""
@@ -203,6 +258,7 @@ class Trainer:
                 or more than the replay or the device can hold. The trainer is then as it was.
             MismatchError: hindsight for an environment without goals, or attention that does not
                 divide its features. The trainer is as it was.
+            StageSetError: a stage that can't be on with the new config. The trainer is as it was.
         """
         if problem := refused_change(self.config, config):
             raise TrainerError(problem)
@@ -215,9 +271,13 @@ class Trainer:
                 f" replay.n_step = {config.replay.n_step} need {floor:,}; lower those"
             )
         before, network = self.config, self.network
-        programs = {p.name: p for p in (self.learn_program, self.collect_program)}
+        programs = {p.name: p for p in self._programs}
         kept = self._learner_state()
-        self._emit(config, self.shapes.capacity)
+        try:
+            self._emit(config, self.shapes.capacity)
+        except StageSetError:
+            self._emit(before, self.shapes.capacity)
+            raise
         try:
             self._ensure()
         except DeviceError as error:
@@ -271,7 +331,7 @@ class Trainer:
         """What the programs' buffers begin with and keep: tables, shares, ends of groups."""
         constants = {
             b.name: b.initial
-            for program in (self.learn_program, self.collect_program)
+            for program in self._programs
             for b in program.buffers
             if b.initial is not None and not b.persistent and b.space == "device"
         }
@@ -294,7 +354,8 @@ class Trainer:
         self, before: Config, programs: dict[str, StepProgram], network: QNetwork
     ) -> None:
         """New runners for the programs that changed; the others keep their graphs."""
-        old = self._learn, self._collect
+        old = tuple(self.runners.values())
+        looped = self.runners.get("epoch")
         if (
             not _same_program(programs["learn"], self.learn_program)
             or before.loop.timed_steps != self.config.loop.timed_steps
@@ -302,8 +363,12 @@ class Trainer:
             self._learn = self._learn_runner()
         if not _same_program(programs["collect"], self.collect_program):
             self._collect = self._collect_runner()
-        for was, now in zip(old, (self._learn, self._collect), strict=True):
+        if programs.get("epoch") != self.epoch_program:
+            self._rounds = self._new_rounds()
+        for was, now in ((old[0], self._learn), (old[1], self._collect)):
             now.index = was.index
+        if looped is not None and self._rounds is not None:
+            self._rounds.runner.index = looped.index
         for runner in list(self.workspace.owners):
             replaced = runner in old or self.network != network
             if isinstance(runner, Runner) and replaced and runner not in self.runners.values():
@@ -314,7 +379,7 @@ class Trainer:
         """Free what the programs before had, and nothing that still runs has."""
         runners = [r for r in self.workspace.owners if isinstance(r, Runner) and not r.retired]
         needed = {b.name for runner in runners for b in runner.program.buffers}
-        needed |= {b.name for p in (self.learn_program, self.collect_program) for b in p.buffers}
+        needed |= {b.name for p in self._programs for b in p.buffers}
         names = {b.name for program in before for b in program.buffers}
         self.workspace.drop(sorted(names - needed))
 
@@ -352,6 +417,67 @@ class Trainer:
         counts = self._learn.step(timed=timed)
         self.progress.learns += 1
         return counts
+
+    @property
+    def loops(self) -> bool:
+        """Whether the device can take rounds by itself (`take_rounds`)."""
+        return self._rounds is not None
+
+    @property
+    def keeps_times(self) -> bool:
+        """Whether a learning step can be timed by phase."""
+        return self._learn.keeps_times
+
+    @hot_path
+    def take_rounds(
+        self,
+        count: int,
+        *,
+        limit: int = 0,
+        begun: int = 0,
+        look: Callable[[], None] = lambda: None,
+    ) -> RoundsTaken:
+        """Have the device take `count` rounds of collecting and learning, and wait for them.
+
+        Args:
+            limit: skipped steps in a row, after learning step `begun`, that end it early.
+            look: called now and then meanwhile; may call `stop_rounds`, and read `seen_env_steps`.
+
+        Returns:
+            How far it came: `progress` says so, too.
+
+        Raises:
+            TrainerError: the program is no loop, or the first round's batch can't be drawn.
+        """
+        if self._rounds is None:
+            raise TrainerError(
+                "the device takes no rounds by itself at these stages; turn stage 8, epoch-graph,"
+                " on, or call collect() and learn()"
+            )
+        loop = self.config.loop
+        rows = min(
+            (self.progress.collects + loop.learn_every) * self.shapes.lanes, self.shapes.capacity
+        )
+        if rows < self.shapes.batch:
+            raise TrainerError(
+                f"a batch of {self.shapes.batch} can't be drawn in a round that begins with"
+                f" {self.rows} rows; collect {self.shapes.batch - rows} more first"
+            )
+        until = self.progress.learns + count * loop.learns_per_collect
+        taken = self._rounds.run(until, limit=limit, begun=begun, look=look)
+        self.progress.learns, self.progress.collects = taken.learns, taken.collects
+        return taken
+
+    def stop_rounds(self) -> None:
+        """Have `take_rounds` end after the round that the device is in."""
+        if self._rounds is not None:
+            self._rounds.stop()
+
+    @property
+    def seen_env_steps(self) -> int:
+        """`env_steps` while rounds are taken: as far as the device told. Does not wait."""
+        told = 0 if self._rounds is None else self._rounds.collects
+        return max(told, self.progress.collects) * self.shapes.lanes
 
     @hot_path
     def latest(self, after: int = 0) -> PublishedRecord | None:
@@ -434,7 +560,8 @@ class Trainer:
     @property
     def runners(self) -> dict[str, Runner]:
         """The programs' runners by program name."""
-        return {"learn": self._learn, "collect": self._collect}
+        epoch = {} if self._rounds is None else {"epoch": self._rounds.runner}
+        return {"learn": self._learn, "collect": self._collect, **epoch}
 
     def graph_nodes(self) -> dict[str, int]:
         """Nodes of the learning step's graphs, by graph."""
@@ -447,8 +574,7 @@ class Trainer:
     # ---------------------------------------------------------------- state
 
     def _persistent(self) -> list[str]:
-        programs = (self.learn_program, self.collect_program)
-        return sorted({b.name for p in programs for b in p.buffers if b.persistent})
+        return sorted({b.name for p in self._programs for b in p.buffers if b.persistent})
 
     @cold_path("reads a whole state for a checkpoint")
     def state(self) -> dict[str, NDArray[np.generic]]:

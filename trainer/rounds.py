@@ -1,0 +1,126 @@
+"""Rounds of collecting and learning that the device takes by itself, and how the host attends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from onegraph.guards.markers import hot_path
+from onegraph.kernels.common.layout import LOOP_ORDER, LOOP_REPORT, LoopEnding, LoopOrder, LoopReport
+from onegraph.kernels.device.ledger import StepCounts
+from onegraph.stages.program import Buffer, Fragment, Launch, Ref
+from onegraph.stages.runner import Runner
+
+#: Seconds that a loop may last for all that is known before its first turn.
+_UNKNOWN_S = 1.0
+
+
+def loop_control() -> Fragment:
+    """The launch that decides on another round, and what the host and it tell each other by."""
+    return Fragment(
+        (
+            Launch(
+                "loop_control",
+                {
+                    "counters": Ref("counters"),
+                    "skip": Ref("skip"),
+                    "order": Ref("loop_order"),
+                    "report": Ref("loop_report"),
+                    "go": Ref("loop_go"),
+                    "condition": 0,
+                },
+            ),
+        ),
+        (
+            Buffer("loop_order", (LOOP_ORDER,), "i64", "pinned"),
+            Buffer("loop_report", (LOOP_REPORT,), "i64", "pinned"),
+            Buffer("loop_go", (1,), "i32"),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class RoundsTaken:
+    """How a stretch of rounds ended.
+
+    Attributes:
+        learns, collects: steps of the run so far, as the device counted them.
+        calls: what the host asked the device for.
+    """
+
+    ending: LoopEnding
+    learns: int
+    collects: int
+    calls: StepCounts
+
+
+class Rounds:
+    """Launches the program of a round, and tells its control how far to go.
+
+    Args:
+        runner: of the program, whose graph takes turns.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+
+    @property
+    def _order(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        order: np.ndarray[tuple[int], np.dtype[np.int64]] = self.runner.workspace.host["loop_order"]
+        return order
+
+    @property
+    def learns(self) -> int:
+        """Learning steps of the run, as the device last told; read without waiting."""
+        return int(self.runner.workspace.host["loop_report"][LoopReport.LEARNS])
+
+    @property
+    def collects(self) -> int:
+        """Vector steps of the run, as the device last told; read without waiting."""
+        return int(self.runner.workspace.host["loop_report"][LoopReport.COLLECTS])
+
+    @hot_path
+    def stop(self) -> None:
+        """Have the device end after the round that it is in."""
+        self._order[LoopOrder.STOP] = 1
+
+    @hot_path
+    def launch(self, until: int, *, limit: int = 0, begun: int = 0) -> StepCounts:
+        """Ask for rounds up to learning step `until` of the run. Does not wait for the device.
+
+        The one before must have ended: what it was asked is overwritten.
+
+        Args:
+            until: reached at the end of a round.
+            limit: skipped steps in a row after step `begun` that end the loop; 0: none do.
+        """
+        self._order[:] = (until, 0, limit, begun)
+        return self.runner.step()
+
+    @hot_path
+    def run(
+        self, until: int, *, limit: int = 0, begun: int = 0, look: Callable[[], None]
+    ) -> RoundsTaken:
+        """`launch`, wait for the end, and call `look` now and then meanwhile."""
+        first, started = self.learns, time.perf_counter()
+
+        def meanwhile() -> float:
+            look()
+            done = self.learns - first
+            if done <= 0:
+                return _UNKNOWN_S
+            return (time.perf_counter() - started) / done * (until - first - done)
+
+        try:
+            with self.runner.device.attended(meanwhile):
+                counts = self.launch(until, limit=limit, begun=begun)
+        except BaseException:
+            self.stop()
+            raise
+        report = self.runner.workspace.host["loop_report"]
+        return RoundsTaken(
+            LoopEnding(int(report[LoopReport.ENDING])), self.learns, self.collects, counts
+        )
