@@ -616,8 +616,8 @@ class WhileGraph(GraphLaunch):
         control = self.body[-1] if self.body else None
         if not isinstance(control, Launch) or len(self.body) < 2:
             raise ProgramError(
-                f"{self.label}: a turn is ops that work, and last the launch that decides on another"
-                f" turn; got {', '.join(op.label for op in self.body) or 'nothing'}"
+                f"{self.label}: a turn is ops that work, and last the launch that decides on"
+                f" another turn; got {', '.join(op.label for op in self.body) or 'nothing'}"
             )
         declared = {p.name: (p.access, p.dtype) for p in find(control.kernel).params}
         wanted = {GO: ("out", "i32"), CONDITION: ("scalar", "u64")}

@@ -312,9 +312,7 @@ class Loop:
         now = time.monotonic()
         if now - self._shown >= SHOW_EVERY_S and self.display is not None:
             self._shown = now
-            self.display.update(
-                self.trainer.seen_env_steps, f"epoch {self.trainer.progress.epoch}"
-            )
+            self.display.update(self.trainer.seen_env_steps, f"epoch {self.trainer.progress.epoch}")
 
     @cold_path("times one step of the epoch between two waits")
     def _measured_step(self) -> float:

@@ -1,4 +1,4 @@
-"""The trainer's programs: `learn`, `collect`, `epoch` and `evaluate`, and what the stages put into them.
+"""The trainer's programs: `learn`, `collect`, `epoch`, `evaluate`, and what the stages put in them.
 
 The programs are emitted in their legacy form (stage 0). This module is the one factory that knows
 `trainer.legacy`; once a stage has replaced a group, nothing of it is left in the program.

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from onegraph.guards.markers import hot_path
-from onegraph.kernels.common.layout import LOOP_ORDER, LOOP_REPORT, LoopEnding, LoopOrder, LoopReport
+from onegraph.kernels.common.layout import (
+    LOOP_ORDER,
+    LOOP_REPORT,
+    LoopEnding,
+    LoopOrder,
+    LoopReport,
+)
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.program import Buffer, Fragment, Launch, Ref
 from onegraph.stages.runner import Runner
@@ -95,7 +101,8 @@ class Rounds:
 
         Args:
             until: reached at the end of a round.
-            limit: skipped steps in a row after step `begun` that end the loop; 0: none do.
+            limit: skipped steps in a row that end the loop; 0: none do.
+            begun: the learning step up to which skipped ones do not count.
         """
         self._order[:] = (until, 0, limit, begun)
         return self.runner.step()

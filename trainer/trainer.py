@@ -440,7 +440,9 @@ class Trainer:
         """Have the device take `count` rounds of collecting and learning, and wait for them.
 
         Args:
-            limit: skipped steps in a row, after learning step `begun`, that end it early.
+            count: rounds: `learn_every` vector steps, then `learns_per_collect` learning steps.
+            limit: skipped steps in a row that end it early; 0: none do.
+            begun: the learning step up to which skipped ones do not count.
             look: called now and then meanwhile; may call `stop_rounds`, and read `seen_env_steps`.
 
         Returns:

@@ -843,12 +843,11 @@ class Device(ABC):
                 " it by itself",
             )
 
-    def loop(
-        self, label: str, turn: Sequence[Graph], control: Launch, go: DeviceArray
-    ) -> Graph:
+    def loop(self, label: str, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> Graph:
         """One graph that takes turns: `control`, then while `go` is not 0 the `turn` and `control`.
 
         Args:
+            label: the graph's name.
             turn: graphs that run in order, once a turn; the same one may stand there twice.
             control: a kernel that writes `go`, and gives its value to the condition whose handle it
                 gets by its parameter ``condition`` (u64). Outside a graph that is 0.

@@ -703,9 +703,7 @@ class CudaDevice(Device):
     # before it decides on that one, so that a loop with nothing to do takes none. Children that are
     # composed themselves are opened: each captured graph becomes a child of the body.
 
-    def _loop(
-        self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray
-    ) -> None:
+    def _loop(self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> None:
         del go  # a GPU looks at the condition
         kernel, config, values = control.payload
         position = [p.name for p in control.spec.params].index(CONDITION)
@@ -762,7 +760,7 @@ class CudaDevice(Device):
             return path.read_text(encoding="utf-8", errors="replace")
 
     def driver_node_count(self, graph: Graph) -> int:
-        """Nodes that do work, children's included, as the driver counts them; one turn of a loop."""
+        """Nodes that do work, children's included, by the driver's count; of a loop one turn."""
         built = graph.handle
         turn = 0 if built.turn is None else self._driver_nodes(built.turn.handle)
         return self._driver_nodes(built.definition.handle) + turn

@@ -249,9 +249,7 @@ class HostDevice(Device):
         # `set_graph_events` may have put another in its place.
         graph.handle = [list(i.handle) if isinstance(i, Graph) else i for i in items]
 
-    def _loop(
-        self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray
-    ) -> None:
+    def _loop(self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> None:
         # Read through the array at each turn; a child is copied in, as CUDA clones it.
         work = [w for part in turn for w in self._child_work(list(part.handle))]
         graph.handle = [partial(self._take_turns, control.payload, work, go)]

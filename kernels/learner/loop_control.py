@@ -46,8 +46,7 @@ def loop_control(
 ) -> None:
     """Set `go` [1] to 1 where another turn is to be taken, else to 0, and write `report` [3].
 
-    Args:
-        condition: the handle of a graph's condition, which gets the value of `go` too; 0 for none.
+    ``condition`` is the handle of a graph's condition, which gets the value of `go` too; 0: none.
     """
     del condition
     learns = int(counters[Counter.RNG])

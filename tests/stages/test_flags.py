@@ -4,7 +4,8 @@ import pytest
 
 from onegraph.stages import StageSetError, choose_stages, parse_stages
 
-ALL = {1, 2, 3, 4, 5, 6}
+SIX = {1, 2, 3, 4, 5, 6}
+ALL = SIX | {8}
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,9 @@ ALL = {1, 2, 3, 4, 5, 6}
         ("2", {1, 2}),
         ("3", {1, 2, 3}),
         ("4", {1, 2, 3, 4}),
-        ("6", ALL),
+        ("6", SIX),
+        ("8", ALL),
+        ("0-8", ALL),
         # a list is exact
         ("0,3", {3}),
         ("0,1,2,4", {1, 2, 4}),
@@ -32,7 +35,7 @@ ALL = {1, 2, 3, 4, 5, 6}
         ("none", set()),
         ("all,-phase-events", ALL - {3}),
         ("all,-3", ALL - {3}),
-        ("all,-parent-graph,-5", {1, 2, 3, 4}),
+        ("all,-8,-parent-graph,-5", {1, 2, 3, 4}),
         ("none,phase-events", {3}),
         ("all,0", ALL),
         # white space, case, duplicates, empty items

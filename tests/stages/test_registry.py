@@ -16,15 +16,16 @@ def test_the_stages_are_those_of_the_design() -> None:
         (4, "gpu-counters"),
         (5, "child-graphs"),
         (6, "parent-graph"),
+        (8, "epoch-graph"),
     ]
     assert all(s.summary for s in STAGES)
 
 
-def test_twelve_sets_are_valid() -> None:
-    chain = [set(), {1}, {1, 2}, {1, 2, 4}, {1, 2, 4, 5}, {1, 2, 4, 5, 6}]
+def test_fourteen_sets_are_valid() -> None:
+    chain = [set(), {1}, {1, 2}, {1, 2, 4}, {1, 2, 4, 5}, {1, 2, 4, 5, 6}, {1, 2, 4, 5, 6, 8}]
     wanted = {frozenset(s) for s in chain} | {frozenset(s | {3}) for s in chain}
     found = valid_sets()
-    assert len(found) == 12
+    assert len(found) == 14
     assert set(found) == wanted
     assert [len(s) for s in found] == sorted(len(s) for s in found)
 
@@ -37,6 +38,7 @@ def test_twelve_sets_are_valid() -> None:
         ({2, 4}, {"philox-per": ("gpu-replay",), "gpu-counters": ("gpu-replay",)}),
         ({5}, {"child-graphs": ("gpu-counters",)}),
         ({1, 2, 4, 6}, {"parent-graph": ("child-graphs",)}),
+        ({1, 2, 4, 5, 8}, {"epoch-graph": ("parent-graph",)}),
         ({1, 2, 3, 4, 5, 6}, {}),
     ],
 )
@@ -71,6 +73,8 @@ def test_an_invalid_set_is_neither_applied_nor_budgeted() -> None:
         ({1, 2}, "0-2"),
         ({1, 2, 4}, "0,1,2,4"),
         ({1, 2, 3, 4, 5, 6}, "0-6"),
+        ({1, 2, 3, 4, 5, 6, 8}, "0-6,8"),
+        ({1, 2, 4, 5, 6, 8}, "0,1,2,4,5,6,8"),
     ],
 )
 def test_format(stages: set[int], text: str) -> None:
