@@ -22,6 +22,7 @@ from onegraph.stages.program import (
     MatmulOp,
     Op,
     StepProgram,
+    WhileGraph,
     opened,
 )
 from onegraph.stages.runner import Runner
@@ -158,7 +159,10 @@ def _check_outside(run: SubjectRun, step: StepRecord, found: Findings) -> None:
 
 
 def kernels_of(ops: Iterable[Op], device: Device) -> tuple[int, int]:
-    """The fewest and the most kernels that `ops` run on `device`, graph bodies opened."""
+    """The fewest and the most kernels that `ops` run on `device`, graph bodies opened.
+
+    Of a loop they are those of one turn, which is all of it that CUPTI sees.
+    """
     least = most = 0
     for op in opened(ops):
         low, high = 0, 0
@@ -168,6 +172,8 @@ def kernels_of(ops: Iterable[Op], device: Device) -> tuple[int, int]:
             low, high = device.matmul_launches(op.spec)
         elif isinstance(op, GraphLaunch):
             low, high = kernels_of(op.body, device)
+            if isinstance(op, WhileGraph):  # its control stands before the first turn too
+                low, high = low + 1, high + 1
         least, most = least + low, most + high
     return least, most
 

@@ -426,8 +426,9 @@ class Runner:
         device, space = self.device, self.workspace
         match op:
             case GraphLaunch():
-                looped = isinstance(op, WhileGraph)
-                graph = _BoundLoop(op, self) if looped else _BoundGraph(op, self)
+                graph = (
+                    _BoundLoop(op, self) if isinstance(op, WhileGraph) else _BoundGraph(op, self)
+                )
                 self._graphs.append(graph)
                 return graph
             case RecordEvent():

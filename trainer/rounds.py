@@ -20,9 +20,6 @@ from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.program import Buffer, Fragment, Launch, Ref
 from onegraph.stages.runner import Runner
 
-#: Seconds that a loop may last for all that is known before its first turn.
-_UNKNOWN_S = 1.0
-
 
 def loop_control() -> Fragment:
     """The launch that decides on another round, and what the host and it tell each other by."""
@@ -72,6 +69,7 @@ class Rounds:
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
+        self._pace_s = 0.0  # seconds a learning step, as the loop before had it; 0: not known yet
 
     @property
     def _order(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -109,17 +107,17 @@ class Rounds:
 
     @hot_path
     def run(
-        self, until: int, *, limit: int = 0, begun: int = 0, look: Callable[[], None]
+        self, first: int, until: int, *, limit: int = 0, begun: int = 0, look: Callable[[], None]
     ) -> RoundsTaken:
-        """`launch`, wait for the end, and call `look` now and then meanwhile."""
-        first, started = self.learns, time.perf_counter()
+        """`launch` from learning step `first` on, wait, and call `look` now and then meanwhile."""
+        started = time.perf_counter()
 
         def meanwhile() -> float:
             look()
-            done = self.learns - first
-            if done <= 0:
-                return _UNKNOWN_S
-            return (time.perf_counter() - started) / done * (until - first - done)
+            done, seconds = self.learns - first, time.perf_counter() - started
+            if done > 0:
+                self._pace_s = seconds / done
+            return self._pace_s * (until - first - max(done, 0)) or 2 * seconds
 
         try:
             with self.runner.device.attended(meanwhile):

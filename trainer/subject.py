@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
@@ -12,20 +13,31 @@ from onegraph.guards.markers import hot_path
 from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.budget import Budget
-from onegraph.stages.registry import STAGES, StageSet
+from onegraph.stages.registry import ALL, STAGES, StageSet
 from onegraph.stages.runner import Runner
 from onegraph.stages.stage import Stage
 from onegraph.trainer.config import Config
+from onegraph.trainer.envs.build import build_environment
+from onegraph.trainer.network import QNetwork
+from onegraph.trainer.program import DqnPrograms
+from onegraph.trainer.shapes import Shapes
+from onegraph.trainer.staged import staged
 from onegraph.trainer.trainer import Trainer
 
 
 class TrainerRun:
-    """A trainer whose replay holds what learning needs; a step learns, then collects."""
+    """A trainer whose replay holds what learning needs; a step is a round of the loop.
+
+    Where the device takes rounds by itself it takes one, but for a step that is to be timed.
+    """
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         while trainer.rows < trainer.config.loop.start_steps:
             trainer.collect()
+        # Captured here, and not when the first timed step comes between the rounds of a loop.
+        trainer.collect()
+        trainer.learn()
 
     @property
     def runners(self) -> Mapping[str, Runner]:
@@ -37,8 +49,14 @@ class TrainerRun:
 
     @hot_path
     def step(self, *, timed: bool = False) -> Mapping[str, StepCounts]:
-        learned = self.trainer.learn(timed=timed)
-        return {"learn": learned, "collect": self.trainer.collect(timed=timed)}
+        trainer, loop = self.trainer, self.trainer.config.loop
+        if trainer.loops and not timed:
+            return {"epoch": trainer.take_rounds(1).calls}
+        for _ in range(loop.learn_every):
+            collected = trainer.collect(timed=timed)
+        for _ in range(loop.learns_per_collect):
+            learned = trainer.learn(timed=timed)
+        return {"learn": learned, "collect": collected}
 
     def choices(self) -> NDArray[Any]:
         return self.trainer.indices()
@@ -62,7 +80,16 @@ class TrainerSubject:
 
     @property
     def known(self) -> Sequence[Stage]:
-        return STAGES
+        """The stages that can be on with the config."""
+        return self._known
+
+    @cached_property
+    def _known(self) -> tuple[Stage, ...]:
+        environment, _ = build_environment(self.config)
+        network = QNetwork.of(self.config, environment)
+        shapes = Shapes(self.config, network, self.config.replay.capacity)
+        refused = staged(DqnPrograms(shapes, environment), ALL).refused
+        return tuple(stage for stage in STAGES if stage.number not in refused)
 
     def at(self, stages: StageSet, device: Device) -> TrainerRun:
         return TrainerRun(Trainer(self.config, device, stages))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,17 +16,8 @@ from onegraph.kernels.learner.advance_counters import reschedule
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField, read_record
 from onegraph.kernels.replay import tree
 from onegraph.stages.budget import Budget
-from onegraph.stages.program import Host, ProgramError, StepProgram
-from onegraph.stages.registry import (
-    NONE,
-    STAGES,
-    StageSet,
-    StageSetError,
-    apply,
-    budget,
-    by_number,
-    refusals,
-)
+from onegraph.stages.program import Host, StepProgram
+from onegraph.stages.registry import NONE, StageSet, StageSetError, by_number
 from onegraph.stages.runner import PhaseTimes, Runner
 from onegraph.stages.workspace import Workspace
 from onegraph.trainer.changes import refused_change
@@ -39,6 +30,7 @@ from onegraph.trainer.network import QNetwork, padded_width
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.rounds import Rounds, RoundsTaken
 from onegraph.trainer.shapes import Shapes
+from onegraph.trainer.staged import staged
 
 Say = Callable[[str], None]
 
@@ -131,28 +123,13 @@ class Trainer:
         self.network = QNetwork.of(config, self.environment)
         self.shapes = Shapes(config, self.network, capacity)
         self.programs = DqnPrograms(self.shapes, self.environment)
-        learn, collect = self.programs.learn(), self.programs.collect()
-        self.learn_program = apply(learn, self._asked, self.programs)
-        self.collect_program = apply(collect, self._asked, self.programs)
-        self.stages, self.epoch_program = self._epoch()
-        self.budgets = {p.name: budget(p, self.stages) for p in (learn, collect)}
-        if self.epoch_program is not None:
-            self.budgets["epoch"] = budget(self.epoch_program, self.stages)
+        found = staged(self.programs, self._asked)
+        self._leave_out(found.refused)
+        self.stages, self.budgets, self._programs = found.stages, found.budgets, found.all
+        self.learn_program, self.collect_program = found.learn, found.collect
+        self.epoch_program = found.epoch
 
-    def _epoch(self) -> tuple[StageSet, StepProgram | None]:
-        """The stages that can be on, and the program of a round if it is the device that loops."""
-        try:
-            epoch = self.programs.epoch(self.collect_program, self.learn_program)
-        except ProgramError as error:
-            about = {s.number for s in STAGES if s.rewrites == "round"} & self._asked
-            refused = dict.fromkeys(about, str(error))
-            stages = self._without(refused)
-            return stages, None
-        stages = self._without(refusals(epoch, self._asked))
-        epoch = apply(epoch, stages, self.programs)
-        return stages, epoch if epoch.takes_turns else None
-
-    def _without(self, refused: dict[int, str]) -> StageSet:
+    def _leave_out(self, refused: Mapping[int, str]) -> None:
         for number, reason in refused.items():
             name = by_number(number).name
             if number not in self._optional:
@@ -163,12 +140,6 @@ class Trainer:
             if (number, reason) not in self._left_out:
                 self._left_out.add((number, reason))
                 self.say(f"stage {number} {name} is left out: {reason}")
-        return self._asked - refused.keys()
-
-    @property
-    def _programs(self) -> tuple[StepProgram, ...]:
-        epoch = () if self.epoch_program is None else (self.epoch_program,)
-        return (self.learn_program, self.collect_program, *epoch)
 
     def _ensure(self) -> None:
         for program in self._programs:
@@ -466,7 +437,8 @@ class Trainer:
                 f" {self.rows} rows; collect {self.shapes.batch - rows} more first"
             )
         until = self.progress.learns + count * loop.learns_per_collect
-        taken = self._rounds.run(until, limit=limit, begun=begun, look=look)
+        first = self.progress.learns
+        taken = self._rounds.run(first, until, limit=limit, begun=begun, look=look)
         self.progress.learns, self.progress.collects = taken.learns, taken.collects
         return taken
 
@@ -474,6 +446,12 @@ class Trainer:
         """Have `take_rounds` end after the round that the device is in."""
         if self._rounds is not None:
             self._rounds.stop()
+
+    @property
+    def seen_learns(self) -> int:
+        """Learning steps while rounds are taken: as far as the device told. Does not wait."""
+        told = 0 if self._rounds is None else self._rounds.learns
+        return max(told, self.progress.learns)
 
     @property
     def seen_env_steps(self) -> int:

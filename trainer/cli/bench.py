@@ -25,7 +25,7 @@ from onegraph.stages.bench import (
 )
 from onegraph.stages.bench_table import figures, times_table
 from onegraph.stages.flags import parse_stages
-from onegraph.stages.registry import ALL, STAGES, StageSet
+from onegraph.stages.registry import ALL, STAGES, StageSet, up_to
 from onegraph.trainer.bench import SIZES, BenchSubject, named_size, tf32_steps
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.cli.train import DeviceOption, SetOption
@@ -48,7 +48,7 @@ def run_bench(
         typer.Option(
             "--stages",
             help="A set of stages to time; may be repeated, the first is what ratios are to."
-            " Default: 0, 0 to 1, … 0 to 6.",
+            " Default: 0, 0 to 1, … up to all.",
         ),
     ] = None,
     device: DeviceOption = "auto",
@@ -109,7 +109,7 @@ def open_named(kind: str) -> Device:
 
 def cumulative_sets() -> list[StageSet]:
     """Stage 0, 0 to 1, … up to all."""
-    return [frozenset(range(1, stage.number + 1)) for stage in STAGES]
+    return [up_to(stage.number) for stage in STAGES]
 
 
 def machine(device: str) -> dict[str, str]:

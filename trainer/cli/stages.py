@@ -10,7 +10,7 @@ import typer
 
 from onegraph.stages.flags import parse_stages
 from onegraph.stages.program import LAUNCHING, GraphLaunch, Launch, Op, StepProgram, opened
-from onegraph.stages.registry import STAGES, StageSet, apply
+from onegraph.stages.registry import STAGES, StageSet
 from onegraph.trainer.cli.console import results, table
 from onegraph.trainer.cli.errors import reported
 from onegraph.trainer.cli.train import ConfigOption, SetOption, read_config
@@ -20,6 +20,7 @@ from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
+from onegraph.trainer.staged import staged
 
 app = typer.Typer(
     help="Look at the stages, and at what they do to the programs.",
@@ -31,7 +32,7 @@ ProgramOption = Annotated[
     str,
     typer.Option(
         "--program",
-        help="learn, collect, reset, evaluate, baseline; all: learn and collect.",
+        help="learn, collect, epoch (at stage 8), reset, evaluate, baseline; all: the first three.",
         show_default=True,
     ),
 ]
@@ -42,7 +43,7 @@ def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
     environment, market = build_environment(config)
     network = QNetwork.of(config, environment)
     programs = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
-    found = {p.name: apply(p, stages, programs) for p in (programs.learn(), programs.collect())}
+    found = {p.name: p for p in staged(programs, stages).all}
     found["reset"] = reset_program(environment)
     if market is not None:
         lane = market.environment.over(market.windows.validation, "validation")
@@ -54,7 +55,7 @@ def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
 def _chosen(config: Config, stages: str, program: str) -> list[StepProgram]:
     found = programs_at(config, parse_stages(stages))
     if program == "all":
-        return [found["learn"], found["collect"]]
+        return [found[name] for name in ("learn", "collect", "epoch") if name in found]
     if program not in found:
         raise typer.BadParameter(
             f"{program!r} is none of {', '.join(found)}, all", param_hint="--program"
@@ -99,16 +100,14 @@ def diff(
 ) -> None:
     """Print what changes in the program from one set of stages to another."""
     settings = read_config(config, overrides, None)
-    pairs = zip(_chosen(settings, first, program), _chosen(settings, second, program), strict=True)
-    for left, right in pairs:
-        lines = difflib.unified_diff(
-            left.describe().splitlines(),
-            right.describe().splitlines(),
-            f"{left.name} at {first}",
-            f"{right.name} at {second}",
-            lineterm="",
-        )
-        print("\n".join(lines))
+    sides = [
+        {p.name: p.describe().splitlines() for p in _chosen(settings, text, program)}
+        for text in (first, second)
+    ]
+    for name in dict.fromkeys(name for side in sides for name in side):
+        left, right = (side.get(name, []) for side in sides)
+        titles = f"{name} at {first}", f"{name} at {second}"
+        print("\n".join(difflib.unified_diff(left, right, *titles, lineterm="")))
 
 
 def audit_rows(programs: dict[str, StepProgram]) -> list[tuple[str, str, str]]:

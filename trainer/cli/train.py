@@ -16,7 +16,7 @@ from onegraph.kernels.device import open_device
 from onegraph.kernels.learner.categorical import support
 from onegraph.stages.flags import StageChoice, choose_stages
 from onegraph.stages.phase_report import PhaseReport
-from onegraph.stages.registry import stage_names
+from onegraph.stages.registry import ALL, stage_names
 from onegraph.trainer.checkpoint import Checkpoint, load_checkpoint
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.config import (
@@ -153,12 +153,12 @@ def run_training(
     """Train to the end, with the summary that a user sees; gives the trainer back."""
     console = notes()
     device = open_device(config.device)
-    trainer = Trainer(config, device, choice.stages, say=console.print)
+    trainer = Trainer(config, device, choice.stages, say=console.print, optional=choice.optional)
     if checkpoint is not None:
         trainer.restore(checkpoint.state, checkpoint.progress)
     where = f"from {checkpoint.path}, " if checkpoint is not None else ""
     console.print(
-        f"{where}device {device.kind} ({device.name}), stages {stage_names(choice.stages)}"
+        f"{where}device {device.kind} ({device.name}), stages {stage_names(trainer.stages)}"
         f" (by {choice.source}), run folder {folder}"
     )
     with stop_on_signal() as asked:
@@ -280,7 +280,7 @@ def evaluate(
         raise TrainerError(f"--window {window!r}: choose train, validation or test")
     loaded = load_checkpoint(checkpoint)
     config = resumed_config(loaded, overrides, device)
-    trainer = Trainer(config, open_device(config.device), frozenset(range(1, 7)))
+    trainer = Trainer(config, open_device(config.device), ALL, optional=ALL)
     trainer.restore(loaded.state, loaded.progress)
     notes().print(f"{loaded.path}: {loaded.progress.learns:,} learning steps")
     print_result(trainer, window)

@@ -27,7 +27,7 @@ def verify_stages(
         typer.Option(
             "--stages",
             help="A set to verify: n for 0 to n, a list, all, none; again for each further set."
-            " Default: 0, 0-1, … 0-6. Stage 0 always runs: the others are compared with it.",
+            " Default: 0, 0-1, … up to all. Stage 0 always runs: the others are compared with it.",
         ),
     ] = None,
     steps: Annotated[int, typer.Option("--steps", help="Steps at each set.")] = 100,
