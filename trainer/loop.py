@@ -284,7 +284,8 @@ class Loop:
     def _rounds_ahead(self, goal: int, total: int) -> int:
         """Whole rounds that the device can take by itself before the steps that are timed."""
         trainer, loop = self.trainer, self.config.loop
-        if not trainer.loops:
+        # The first step is launched by itself: it warms up and captures, which a timed one may not.
+        if not trainer.loops or not trainer.captured:
             return 0
         collected = loop.learn_every * trainer.shapes.lanes
         if min(trainer.env_steps + collected, trainer.shapes.capacity) < loop.start_steps:

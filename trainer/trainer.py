@@ -399,6 +399,11 @@ class Trainer:
         """Whether a learning step can be timed by phase."""
         return self._learn.keeps_times
 
+    @property
+    def captured(self) -> bool:
+        """Whether the learning step runs from its graphs: its next one needs no warm-up."""
+        return bool(self._learn.graph_nodes())
+
     @hot_path
     def take_rounds(
         self,
