@@ -13,6 +13,7 @@ from onegraph.guards.markers import hot_path
 from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.budget import Budget
+from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import ALL, STAGES, StageSet
 from onegraph.stages.runner import Runner
 from onegraph.stages.stage import Stage
@@ -88,7 +89,10 @@ class TrainerSubject:
         environment, _ = build_environment(self.config)
         network = QNetwork.of(self.config, environment)
         shapes = Shapes(self.config, network, self.config.replay.capacity)
-        refused = staged(DqnPrograms(shapes, environment), ALL).refused
+        try:
+            refused = staged(DqnPrograms(shapes, environment), ALL).refused
+        except ProgramError:  # a stage is broken: that is for the sets that have it to say
+            return tuple(STAGES)
         return tuple(stage for stage in STAGES if stage.number not in refused)
 
     def at(self, stages: StageSet, device: Device) -> TrainerRun:
