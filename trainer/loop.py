@@ -152,6 +152,7 @@ class Loop:
         self.epochs: list[EpochSummary] = []
         self.display: ProgressDisplay | None = None
         self._asked_to_stop = False
+        self._deadline = math.inf
         self._shown = 0.0
         self._begun = trainer.progress.learns
         self._validation: WindowEvaluator | None = None
@@ -207,11 +208,15 @@ class Loop:
         """
         self._write_config()
         self._begun = self.trainer.progress.learns
-        total = self.config.loop.total_env_steps
+        total, limit = self.config.loop.total_env_steps, self.config.loop.time_limit_s
+        self._deadline = time.monotonic() + limit if limit else math.inf
         with ProgressDisplay(total, f"stages {format_set(self.trainer.stages)}") as display:
             self.display = display
             try:
                 while self.trainer.env_steps < total and not self._stale():
+                    if self._late():
+                        self._say(f"loop.time_limit_s = {limit:g} is over; go on with --resume")
+                        break
                     self._epoch(total)
             finally:
                 self.display = None
@@ -224,6 +229,9 @@ class Loop:
         patience = self.config.loop.early_stop_epochs
         return bool(patience) and self.trainer.progress.epochs_without_gain >= patience
 
+    def _late(self) -> bool:
+        return time.monotonic() >= self._deadline
+
     @hot_path
     def _epoch(self, total: int) -> None:
         trainer, loop = self.trainer, self.config.loop
@@ -235,6 +243,8 @@ class Loop:
         stamp, step_ms, learning_since = 0, 0.0, 0.0
         while trainer.progress.learns < goal and trainer.env_steps < total:
             self._check_stop()
+            if self._late():
+                return
             if (count := self._rounds_ahead(goal, total)) > 0:
                 learning_since = learning_since or time.perf_counter()
                 self._take_rounds(count)
@@ -308,7 +318,7 @@ class Loop:
     @hot_path
     def _look(self) -> None:
         """What the host does while the device takes rounds."""
-        if self._stops():
+        if self._stops() or self._late():
             self.trainer.stop_rounds()
         now = time.monotonic()
         if now - self._shown >= SHOW_EVERY_S and self.display is not None:

@@ -3,6 +3,8 @@
 import io
 import json
 import math
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from rich.console import Console
 from trainer.setups import make, market, short
 
 from onegraph.kernels.device import HostDevice
+from onegraph.trainer import loop as loop_module
 from onegraph.trainer import progress as progress_module
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.config import load_config
@@ -266,6 +269,26 @@ def test_a_finished_run_that_is_resumed_does_nothing(tmp_path):
     assert Loop(second, tmp_path).run() == []
     assert loop.last_checkpoint.read_bytes() == before
     assert len(lines(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("stages", ["6", "all"])
+def test_a_run_that_is_out_of_time_ends_and_can_be_resumed(tmp_path, stages, monkeypatch):
+    config = short(**RUN)
+    straight, _ = run(tmp_path / "straight", config, stages)
+    limited = short(**RUN, loop__time_limit_s=30)
+    trainer = make(HostDevice(), limited, stages)
+    clock = SimpleNamespace(
+        monotonic=lambda: float(trainer.seen_learns), perf_counter=time.perf_counter
+    )
+    monkeypatch.setattr(loop_module, "time", clock)
+    assert [e.epoch for e in Loop(trainer, tmp_path / "halves").run()] == [1]
+    saved = load_checkpoint(tmp_path / "halves")
+    assert saved.progress.learns == 30
+    second = make(HostDevice(), config, stages)
+    second.restore(saved.state, saved.progress)
+    Loop(second, tmp_path / "halves").run()
+    assert figures(tmp_path / "halves") == figures(tmp_path / "straight")
+    assert second.progress == straight.progress
 
 
 # ------------------------------------------------------------------------ display
