@@ -266,7 +266,8 @@ def references_dropped(device: Device) -> None:
         getattr(device, cache, set()).clear()
     if hasattr(device, "_modules"):
         device._modules = []
-    for runner in trainer.runners.values():
+    for name in ("learn", "collect"):
+        runner = trainer.runners[name]
         assert runner.graph_nodes()
         for graph in runner._graphs:
             graph._items = []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from onegraph.guards.markers import hot_path
+from onegraph.guards.markers import cold_path, hot_path
 from onegraph.kernels.common.layout import (
     LOOP_ORDER,
     LOOP_REPORT,
@@ -16,6 +18,7 @@ from onegraph.kernels.common.layout import (
     LoopOrder,
     LoopReport,
 )
+from onegraph.kernels.device.base import DeviceError
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.program import Buffer, Fragment, Launch, Ref
 from onegraph.stages.runner import Runner
@@ -72,19 +75,22 @@ class Rounds:
         self._pace_s = 0.0  # seconds a learning step, as the loop before had it; 0: not known yet
 
     @property
-    def _order(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        order: np.ndarray[tuple[int], np.dtype[np.int64]] = self.runner.workspace.host["loop_order"]
-        return order
+    def _order(self) -> NDArray[np.int64]:
+        return self.runner.workspace.host["loop_order"]
+
+    @property
+    def _report(self) -> NDArray[np.int64]:
+        return self.runner.workspace.host["loop_report"]
 
     @property
     def learns(self) -> int:
         """Learning steps of the run, as the device last told; read without waiting."""
-        return int(self.runner.workspace.host["loop_report"][LoopReport.LEARNS])
+        return int(self._report[LoopReport.LEARNS])
 
     @property
     def collects(self) -> int:
         """Vector steps of the run, as the device last told; read without waiting."""
-        return int(self.runner.workspace.host["loop_report"][LoopReport.COLLECTS])
+        return int(self._report[LoopReport.COLLECTS])
 
     @hot_path
     def stop(self) -> None:
@@ -107,25 +113,48 @@ class Rounds:
 
     @hot_path
     def run(
-        self, first: int, until: int, *, limit: int = 0, begun: int = 0, look: Callable[[], None]
+        self,
+        progress: tuple[int, int],
+        until: int,
+        *,
+        limit: int = 0,
+        begun: int = 0,
+        look: Callable[[], None],
     ) -> RoundsTaken:
-        """`launch` from learning step `first` on, wait, and call `look` now and then meanwhile."""
-        started = time.perf_counter()
+        """`launch`, wait for the end, and call `look` now and then meanwhile.
+
+        If anything is raised meanwhile, the loop is stopped and waited for: `learns` and `collects`
+        then say how far it came.
+
+        Args:
+            progress: learning and vector steps of the run so far.
+            until: the learning step to go up to.
+            limit: skipped steps in a row that end the loop; 0: none do.
+            begun: the learning step up to which skipped ones do not count.
+            look: may call `stop`; what it raises ends the loop.
+        """
+        first, started = progress[0], time.perf_counter()
+        self._report[: LoopReport.ENDING] = progress
 
         def meanwhile() -> float:
             look()
             done, seconds = self.learns - first, time.perf_counter() - started
             if done > 0:
                 self._pace_s = seconds / done
-            return self._pace_s * (until - first - max(done, 0)) or 2 * seconds
+            return self._pace_s * (until - first - done) or 2 * seconds
 
         try:
             with self.runner.device.attended(meanwhile):
                 counts = self.launch(until, limit=limit, begun=begun)
         except BaseException:
-            self.stop()
+            self._end()
             raise
-        report = self.runner.workspace.host["loop_report"]
-        return RoundsTaken(
-            LoopEnding(int(report[LoopReport.ENDING])), self.learns, self.collects, counts
-        )
+        ending = LoopEnding(int(self._report[LoopReport.ENDING]))
+        return RoundsTaken(ending, self.learns, self.collects, counts)
+
+    @cold_path("ends a loop that failed")
+    def _end(self) -> None:
+        self.stop()
+        device = self.runner.device
+        with suppress(DeviceError), device.ledger.within("epoch"):
+            device.synchronize()

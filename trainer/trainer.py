@@ -442,10 +442,12 @@ class Trainer:
                 f" {self.rows} rows; collect {self.shapes.batch - rows} more first"
             )
         until = self.progress.learns + count * loop.learns_per_collect
-        first = self.progress.learns
-        taken = self._rounds.run(first, until, limit=limit, begun=begun, look=look)
-        self.progress.learns, self.progress.collects = taken.learns, taken.collects
-        return taken
+        before = self.progress.learns, self.progress.collects
+        try:
+            return self._rounds.run(before, until, limit=limit, begun=begun, look=look)
+        finally:
+            self.progress.learns = self._rounds.learns
+            self.progress.collects = self._rounds.collects
 
     def stop_rounds(self) -> None:
         """Have `take_rounds` end after the round that the device is in."""

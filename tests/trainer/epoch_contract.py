@@ -184,7 +184,11 @@ class EpochGraphContract:
 
         with pytest.raises(KeyboardInterrupt):
             trainer.take_rounds(10**9, look=look)
-        trainer.wait()  # or it would not come back
+        counters = trainer.workspace.read("counters")
+        assert trainer.progress.learns == counters[Counter.RNG] >= 1
+        assert trainer.progress.collects == counters[Counter.COLLECT]
+        assert trainer.take_rounds(3).ending is LoopEnding.REACHED  # it goes on from there
+        assert end_of(trainer)["counters"] != counters.tobytes()
         trainer.close()
 
     @pytest.mark.slow
