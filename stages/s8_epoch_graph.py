@@ -72,7 +72,7 @@ def budget(program: StepProgram) -> tuple[Limit, ...]:
 STAGE = Stage(
     number=8,
     name="epoch-graph",
-    summary="rounds of steps in a while-node; the host launches it once a stretch of an epoch",
+    summary="rounds of steps in a while-node; one launch takes as many as it is asked for",
     rewrite=rewrite,
     requires=(6,),
     budget=budget,

@@ -428,7 +428,7 @@ def test_a_device_that_is_not_to_be_had_is_named_and_the_host_taken(copied, monk
 def test_the_trainer_is_a_loop_like_any_other(chain, tmp_path, program):
     subject = TrainerSubject(load_config(chain / "config.toml"))
     facts = loop_report(
-        subject, HostDevice, tmp_path / "report.html", sets=[ALL], steps=4, rounds=1,
+        subject, HostDevice, tmp_path / "report.html", sets=[ALL], steps=6, rounds=1,
         program=program,
     )  # fmt: skip
     assert facts.verification.ok

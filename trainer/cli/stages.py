@@ -107,7 +107,8 @@ def diff(
     for name in dict.fromkeys(name for side in sides for name in side):
         left, right = (side.get(name, []) for side in sides)
         titles = f"{name} at {first}", f"{name} at {second}"
-        print("\n".join(difflib.unified_diff(left, right, *titles, lineterm="")))
+        if lines := list(difflib.unified_diff(left, right, *titles, lineterm="")):
+            print("\n".join(lines))
 
 
 def audit_rows(programs: dict[str, StepProgram]) -> list[tuple[str, str, str]]:
