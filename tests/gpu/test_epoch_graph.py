@@ -6,13 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from pair_runs import assert_same
 from trainer.epoch_contract import LOOPED, STEPWISE, EpochGraphContract
 from trainer.setups import end_of, fill, full, make, market, short
 
-from onegraph.kernels.common.layout import COUNTERS, Counter, LoopEnding, LoopReport
+from onegraph.kernels.common.layout import Counter, LoopEnding
 from onegraph.kernels.device import Device
 from onegraph.stages.registry import up_to
 from onegraph.stages.verify import verify
@@ -33,17 +31,6 @@ def open_device(cuda: Device) -> Callable[[], Device]:
 
 class TestEpochGraph(EpochGraphContract):
     pass
-
-
-@pytest.mark.parametrize("order", [(9, 0, 0, 0), (5, 0, 0, 0), (9, 1, 0, 0), (9, 0, 2, 0)])
-@pytest.mark.parametrize("skip", [0, 1])
-def test_the_control_decides_as_its_twin(cuda: Device, order: tuple[int, ...], skip: int) -> None:
-    counters = np.zeros(COUNTERS, np.int64)
-    counters[Counter.RNG], counters[Counter.COLLECT] = 5, 11
-    counters[Counter.SKIPPED_IN_A_ROW] = 1
-    report = np.full(len(LoopReport), -1, np.int64)
-    asked = {"skip": [skip], "order": np.array(order), "report": report, "go": 1, "condition": 0}
-    assert_same(cuda, "loop_control", counters=counters, **asked)
 
 
 @pytest.mark.parametrize("config", [short(), market(), full()], ids=["chain", "market", "full"])
