@@ -131,6 +131,21 @@ class Workspace:
         size = array.size - ref.offset if ref.size is None else ref.size
         return array.view(ref.offset, (size,))
 
+    def view(self, name: str) -> DeviceArray:
+        """The array behind a buffer in place, for NumPy, PyTorch or CuPy to read without a copy.
+
+        Waits for the device, so that what was asked of it before is there. The array is this
+        workspace's until the buffer moves, is dropped, or the workspace closes: then its `freed`
+        is true, and it can't be taken up any more. Whoever took it up before keeps the memory, and
+        the values that it had last.
+
+        Raises:
+            KeyError: no such buffer, or one that has no device array now.
+        """
+        array = self._array(name)
+        self.device.synchronize()
+        return array
+
     def read(self, name: str) -> NDArray[Any]:
         """A copy of a buffer's contents, wherever it lives. Waits for the device."""
         buffer = self.declared(name)

@@ -6,7 +6,8 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,16 +18,25 @@ from onegraph.kernels.common.layout import LoopEnding
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField
 from onegraph.stages.phase_report import PhaseReport, phase_report
 from onegraph.stages.registry import format_set
-from onegraph.trainer.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from onegraph.trainer.atomic_files import replace_bytes
+from onegraph.trainer.checkpoint import (
+    CheckpointError,
+    checked_progress,
+    load_checkpoint,
+    save_checkpoint,
+)
 from onegraph.trainer.config import config_to_toml
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
+from onegraph.trainer.event_log import EventLog, require_tensorboard
 from onegraph.trainer.market import Metrics
+from onegraph.trainer.metrics_log import append_line, keep_epochs
 from onegraph.trainer.part_figures import PartFigures, part_figures
-from onegraph.trainer.progress import ProgressDisplay
+from onegraph.trainer.progress import Display, ProgressDisplay
 from onegraph.trainer.replay import BATCH
-from onegraph.trainer.trainer import LEARNED, Trainer, TrainerError
+from onegraph.trainer.run_directory import RunDirectory
+from onegraph.trainer.trainer import LEARNED, Progress, Trainer, TrainerError
 
 #: How often the display, and the check for skipped steps, look at the published record.
 DISPLAY_EVERY = 64
@@ -135,9 +145,14 @@ class Loop:
     """Trains for the configured number of env steps, from wherever the trainer stands.
 
     Args:
-        run_dir: where ``config.toml``, ``metrics.jsonl`` and ``checkpoints/`` go.
+        run_dir: where ``config.toml``, ``metrics.jsonl`` and ``checkpoints/`` go, and with
+            `loop.tensorboard` the event files.
         stop: asked between steps; when it says yes the state is saved and the run ends with
             `InterruptedRunError`.
+        display: makes what shows the progress, from the total and a label.
+
+    Raises:
+        TensorBoardUnavailableError: `loop.tensorboard` is on, and tensorboardX is not installed.
     """
 
     def __init__(
@@ -146,14 +161,21 @@ class Loop:
         run_dir: Path,
         *,
         stop: Callable[[], bool] = lambda: False,
+        display: Callable[[int, str], Display] = ProgressDisplay,
     ) -> None:
         self.trainer, self.run_dir, self.stop = trainer, run_dir, stop
+        self.directory = RunDirectory(run_dir)
         self.config = trainer.config
+        if self.config.loop.tensorboard:
+            require_tensorboard()
+        self.events: EventLog | None = None
+        self._kept: Progress | None = None
         self.epochs: list[EpochSummary] = []
-        self.display: ProgressDisplay | None = None
         self._asked_to_stop = False
         self._deadline = math.inf
         self._shown = 0.0
+        self.display: Display | None = None
+        self._make_display = display
         self._begun = trainer.progress.learns
         self._validation: WindowEvaluator | None = None
         if trainer.market is not None:
@@ -173,19 +195,39 @@ class Loop:
     @property
     def last_checkpoint(self) -> Path:
         """The newest state, to resume from."""
-        return self.run_dir / "checkpoints" / "last.safetensors"
+        return self.directory.last
 
     @property
     def best_checkpoint(self) -> Path:
         """The state with the best validation score."""
-        return self.run_dir / "checkpoints" / "best.safetensors"
+        return self.directory.best
 
     @cold_path("writes a checkpoint")
     def _save(self, path: Path) -> None:
         if path.exists() and (broken := self.trainer.nonfinite()):
             self._say(f"{path} stays as it is: {_named(broken)} now")
             return
-        save_checkpoint(path, self.trainer)
+        if path != self.last_checkpoint:
+            save_checkpoint(path, self.trainer)
+        elif self._kept != self.trainer.progress:  # or it would be the one before itself
+            save_checkpoint(path, self.trainer, previous=self._place_of_the_one_before())
+            self._kept = replace(self.trainer.progress)
+
+    def _place_of_the_one_before(self) -> Path | None:
+        """Where the last checkpoint goes when another takes its place; ``None`` for nowhere.
+
+        One that is not ours may be damaged, or of the very state that we go on from: neither may
+        take the place of a good one before it.
+        """
+        if self._kept is None and self.last_checkpoint.exists():
+            try:
+                there = checked_progress(self.last_checkpoint)
+            except CheckpointError as error:
+                self._say(f"{error}; it is replaced")
+                return None
+            if there == self.trainer.progress:
+                return None
+        return self.directory.previous
 
     def _say(self, line: str) -> None:
         if self.display is not None:
@@ -193,9 +235,14 @@ class Loop:
         else:
             self.trainer.say(line)
 
-    def _write_config(self) -> None:
-        self.run_dir.mkdir(parents=True, exist_ok=True)
-        (self.run_dir / "config.toml").write_text(config_to_toml(self.config))
+    def _prepare(self) -> None:
+        """Bring the folder to where the trainer stands, whatever a run before left there."""
+        removed = self.directory.remove_partial()
+        if removed:
+            self._say(f"{self.run_dir}: removed {removed} that a killed run left half written")
+        replace_bytes(self.directory.config, config_to_toml(self.config).encode())
+        if cut := keep_epochs(self.directory.metrics, self.trainer.progress.epoch):
+            self._say(f"{self.directory.metrics}: {cut}")
 
     # ---------------------------------------------------------------- the loop
 
@@ -203,14 +250,23 @@ class Loop:
         """Train to the end.
 
         Raises:
+            RunBusyError: another process trains in the folder.
             InterruptedRunError: after saving, when `stop` said so.
             NonFiniteError: after saving, when `loop.nonfinite_limit` steps in a row were skipped.
         """
-        self._write_config()
+        with self.directory.claimed(self._say), ExitStack() as stack:
+            self._prepare()
+            if self.config.loop.tensorboard:
+                log = EventLog(self.directory.events, self.trainer.env_steps)
+                self.events = stack.enter_context(log)
+            self._train()
+        return self.epochs
+
+    def _train(self) -> None:
         self._begun = self.trainer.progress.learns
         total, limit = self.config.loop.total_env_steps, self.config.loop.time_limit_s
         self._deadline = time.monotonic() + limit if limit else math.inf
-        with ProgressDisplay(total, f"stages {format_set(self.trainer.stages)}") as display:
+        with self._make_display(total, f"stages {format_set(self.trainer.stages)}") as display:
             self.display = display
             try:
                 while self.trainer.env_steps < total and not self._stale():
@@ -223,7 +279,6 @@ class Loop:
         self._save(self.last_checkpoint)
         if not self.best_checkpoint.exists():
             self._save(self.best_checkpoint)
-        return self.epochs
 
     def _stale(self) -> bool:
         patience = self.config.loop.early_stop_epochs
@@ -396,7 +451,7 @@ class Loop:
     def _last_finite_checkpoint(self) -> Path | None:
         """The newest of the run's checkpoints whose parameters, moments and target are finite."""
         found: list[tuple[int, Path]] = []
-        for path in (self.best_checkpoint, self.last_checkpoint):
+        for path in self.directory.checkpoints:
             try:
                 saved = load_checkpoint(path)
             except CheckpointError:
@@ -441,11 +496,15 @@ class Loop:
             device=f"{trainer.device.kind} ({trainer.device.name})",
         )
         trainer.progress.invalid_rows = invalid
-        self._score(summary)
+        is_best = self._score(summary)
         summary.seconds = time.perf_counter() - started
         self.epochs.append(summary)
-        with (self.run_dir / "metrics.jsonl").open("a") as file:
-            file.write(summary.as_json() + "\n")
+        # Before any checkpoint of the epoch, so that whichever is gone on from has its line.
+        append_line(self.directory.metrics, summary.as_json())
+        if self.events is not None:
+            self.events.write(summary.env_steps, _finite(asdict(summary)))
+        if is_best:
+            self._save(self.best_checkpoint)
         if self.display is not None:
             self.display.say(summary.line())
         at = history["stamp_end"]
@@ -456,8 +515,8 @@ class Loop:
         if every and trainer.progress.epoch % every == 0:
             self._save(self.last_checkpoint)
 
-    def _score(self, summary: EpochSummary) -> None:
-        """Evaluate, and keep the state if it is the best so far."""
+    def _score(self, summary: EpochSummary) -> bool:
+        """Evaluate; gives whether the state is the best so far."""
         if self._validation is not None:
             summary.validation = self._validation.metrics()
             summary.score = summary.validation.sharpe
@@ -468,14 +527,14 @@ class Loop:
             summary.extra["max_q_error"] = error
             summary.score = -error
         if summary.score is None:
-            return
+            return False
         progress, least = self.trainer.progress, self.config.loop.early_stop_min_delta
         best = progress.best_score
         if math.isfinite(summary.score) and (best is None or summary.score > best + least):
             progress.best_score, progress.epochs_without_gain = summary.score, 0
-            self._save(self.best_checkpoint)
-        else:
-            progress.epochs_without_gain += 1
+            return True
+        progress.epochs_without_gain += 1
+        return False
 
 
 def _named(arrays: list[str]) -> str:

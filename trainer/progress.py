@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -18,6 +18,25 @@ from rich.progress import (
 
 #: Seconds between two plain lines.
 PLAIN_EVERY = 10.0
+
+
+class Display(Protocol):
+    """What a loop tells of its progress."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def update(self, done: float, note: str = "") -> None:
+        """So much of the total is done."""
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
 
 
 class ProgressDisplay:
@@ -59,13 +78,13 @@ class ProgressDisplay:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, done: int, note: str = "") -> None:
+    def update(self, done: float, note: str = "") -> None:
         """Show that `done` of the total are done."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, note=note)
         elif time.monotonic() - self._said >= PLAIN_EVERY:
             self._said = time.monotonic()
-            self.say(f"{self.label}: {done:,} of {self.total:,} {note}".rstrip())
+            self.say(f"{self.label}: {int(done):,} of {self.total:,} {note}".rstrip())
 
     def say(self, line: str) -> None:
         """Print a line that stays."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onegraph.guards.markers import cold_path, hot_path
 from onegraph.kernels.common.layout import ADAM_GROUPS, Counter
-from onegraph.kernels.device.base import Device, DeviceError
+from onegraph.kernels.device.base import Device, DeviceArray, DeviceError
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.kernels.learner.advance_counters import reschedule
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField, read_record
@@ -146,8 +146,12 @@ class Trainer:
             self.workspace.ensure(program.buffers)
 
     def _build(self) -> None:
-        """Allocate; halve the replay while it exceeds the cap or the device is short of memory."""
-        capacity = self._capped(self.config.replay.capacity)
+        """Allocate; halve the replay while it exceeds the cap or the device is short of memory.
+
+        A capacity that was found by halving leaves the device its working memory as well. One that
+        fits as it was asked for is left alone: it may be that of a checkpoint.
+        """
+        asked = capacity = self._capped(self.config.replay.capacity)
         while True:
             self._emit(self.config, capacity)
             self.workspace = Workspace(self.device)
@@ -159,7 +163,17 @@ class Trainer:
                     raise
                 capacity = self._halved(capacity, f"memory is short: {error.detail}")
                 continue
-            break
+            left, wanted = self.device.memory_free(), self.device.working_bytes
+            if (
+                capacity == asked
+                or left >= wanted
+                or self._half(capacity) < self._floor(self.config)
+            ):
+                break
+            self.workspace.close()
+            capacity = self._halved(
+                capacity, f"{left:,} bytes would be left, modules and graphs may need {wanted:,}"
+            )
         self._learn = self._learn_runner()
         self._collect = self._collect_runner()
         self._rounds = self._new_rounds()
@@ -199,9 +213,12 @@ class Trainer:
             )
         return capacity
 
+    def _half(self, capacity: int) -> int:
+        """About half of a capacity, a multiple of the lanes."""
+        return capacity // 2 // self.config.env.lanes * self.config.env.lanes
+
     def _halved(self, capacity: int, why: str) -> int:
-        lanes = self.config.env.lanes
-        half = capacity // 2 // lanes * lanes
+        half = self._half(capacity)
         if half < self._floor(self.config):
             raise TrainerError(
                 f"replay.capacity: {capacity:,} rows of {self._row_bytes()} bytes do not fit"
@@ -495,6 +512,26 @@ class Trainer:
         """The online network's parameters [size]."""
         with self.device.ledger.within("epoch"):
             return self.workspace.read("theta")
+
+    @cold_path("in the epoch scope, when no step runs")
+    def view(self, name: str) -> DeviceArray:
+        """A device buffer in place, for other libraries to read without a copy.
+
+        ``torch.from_dlpack(trainer.view("replay_state"))`` is the replay's states [capacity, Sp]
+        as a tensor, ``theta`` the parameters [size], on the host as on a GPU; ``torch.as_tensor``
+        and ``cupy.asarray`` take it on a GPU. Steps go on working in the same memory, so:
+
+        - read it, do not write to it: a step relies on what it left there;
+        - call `wait` after steps and before you read again; be done reading (on a GPU:
+          ``torch.cuda.synchronize()``) before the next step;
+        - it is the trainer's buffer until `reconfigure` changes its size, or `close`. From then on
+          ``view.freed`` is true; a tensor made before keeps the memory and the last values.
+
+        Raises:
+            KeyError: no such buffer, or one that has no device array now; with the names.
+        """
+        with self.device.ledger.within("epoch"):
+            return self.workspace.view(name)
 
     @cold_path("in the epoch scope, when no step runs")
     def q_values(self, observations: NDArray[np.float32]) -> NDArray[np.float64]:

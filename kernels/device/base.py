@@ -67,6 +67,10 @@ class DeviceArray:
         host: the NumPy view. On the host device, of the array itself; on CUDA, only of pinned
             memory (live: a kernel's write shows up in it), else ``None``.
         base: the allocation this is a view of, or itself.
+        freed: whether the device has let go of it, which then refuses to use it.
+        lent: whether another library was given its address (`__cuda_array_interface__`,
+            `__dlpack__`). Freeing then only lets go: the memory stays as long as this object does,
+            and whoever took the address holds it.
     """
 
     __slots__ = (
@@ -78,6 +82,7 @@ class DeviceArray:
         "freed",
         "host",
         "keep",
+        "lent",
         "name",
         "pinned",
         "ptr",
@@ -102,7 +107,7 @@ class DeviceArray:
         self.size = math.prod(shape)
         self.ptr, self.host, self.pinned, self.keep = ptr, host, pinned, keep
         self.base = base if base is not None else self
-        self.freed = False
+        self.freed = self.lent = False
         self._graphs: WeakSet[Graph] = WeakSet()
 
     @property
@@ -128,6 +133,68 @@ class DeviceArray:
             pinned=self.pinned,
             base=self.base,
         )
+
+    # ---------------------------------------------------------------- for other libraries
+
+    def _lend(self, how: str) -> None:
+        """Note that the address goes to someone who may keep it.
+
+        Raises:
+            DeviceError: the array was freed.
+        """
+        self.device._alive(f"{how} of {self.name}", self)
+        self.base.lent = True
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The array in place, by version 3 of the CUDA Array Interface; CuPy and PyTorch take it.
+
+        Nothing is copied and nothing waited for: ``stream`` is the training stream, which the
+        taker has to order itself after (CuPy and Numba do; for PyTorch call `Device.synchronize`).
+        To be read, not written: a step's graph works on the same memory.
+
+        Raises:
+            AttributeError: the device is the host; use `__dlpack__`.
+            DeviceError: the array was freed.
+        """
+        if self.device.kind != "cuda":
+            raise AttributeError(
+                f"{self!r} is in host memory and has no CUDA array interface; use DLPack"
+                " (numpy.from_dlpack, torch.from_dlpack)"
+            )
+        self._lend("__cuda_array_interface__")
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.ptr, False),  # PyTorch takes no array that says it is read-only
+            "version": 3,
+            "strides": None,
+            "stream": self.device._stream_pointer(),
+        }
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """The array in place as a DLPack capsule, once the device has written it.
+
+        Waits for the device, unless the taker asks for no synchronisation (``stream=-1``). Pinned
+        memory is given as what the host sees.
+
+        Raises:
+            BufferError: the taker asks for a copy or for another device than the array is on.
+            DeviceError: the array was freed, or the stream is capturing.
+        """
+        self._lend("__dlpack__")
+        if self.host is None:
+            return self.device._dlpack(self, **options)
+        if self.device.kind == "cuda":
+            self.device.synchronize()
+        return self.host.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's kind of device and its index: (1, 0) for memory that the host sees."""
+        self.device._alive(f"__dlpack_device__ of {self.name}", self)
+        return self.device._dlpack_device() if self.host is None else (1, 0)
+
+    # ---------------------------------------------------------------- reading back
 
     def to_host_checkpoint(self) -> NDArray[Any]:
         """Copy to a new NumPy array, waiting for the device. For checkpoints and summaries."""
@@ -306,6 +373,8 @@ class Device(ABC):
     name: str
     #: Whether a call hands its work over and returns, so that its own time is the host's.
     runs_later: bool = False
+    #: Bytes that whoever fills the memory should leave for modules, graphs and workspaces.
+    working_bytes: int = 0
 
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.ledger = ledger if ledger is not None else Ledger()
@@ -397,7 +466,11 @@ class Device(ABC):
         return array
 
     def free(self, array: DeviceArray) -> None:
-        """Free an allocation. Freeing a view, twice, or under a live graph is an error."""
+        """Free an allocation. Freeing a view, twice, or under a live graph is an error.
+
+        What was lent to another library (`DeviceArray.lent`) is let go of instead: its memory goes
+        back when the last one who holds it drops it.
+        """
         op = f"free {array.name}"
         self._outside_capture(op)
         if array.base is not array:
@@ -993,6 +1066,18 @@ class Device(ABC):
 
     @abstractmethod
     def _free(self, array: DeviceArray) -> None: ...
+
+    def _stream_pointer(self) -> int:
+        """Address of the training stream."""
+        raise NotImplementedError(f"{self.kind} has no stream that others could wait for")
+
+    def _dlpack(self, array: DeviceArray, **options: Any) -> Any:
+        """A capsule of an array that the host does not see."""
+        raise NotImplementedError(f"every array of {self.kind} is the host's")
+
+    def _dlpack_device(self) -> tuple[int, int]:
+        """DLPack's kind and index of this device."""
+        return 1, 0
 
     @abstractmethod
     def _copy_htod(self, dst: DeviceArray, src: NDArray[Any]) -> None: ...

@@ -21,13 +21,14 @@ from weakref import WeakSet
 
 import numpy as np
 from cuda.bindings import driver
+from cuda.core import Buffer, EventOptions, LaunchConfig, LegacyPinnedMemoryResource, ObjectCode
 from cuda.core import Device as Gpu
-from cuda.core import EventOptions, LaunchConfig, LegacyPinnedMemoryResource, ObjectCode
 from cuda.core import launch as enqueue
 
 # cuda.core exports its exception under no public name.
 from cuda.core._utils.cuda_utils import CUDAError
 from cuda.core.graph import GraphCompleteOptions, GraphDefinition
+from cuda.core.utils import StridedMemoryView
 from numpy.typing import NDArray
 
 from onegraph.kernels import compile as compiler
@@ -68,6 +69,9 @@ _EPILOGUES = {
 #: Seconds that the host sleeps between two looks at a device that it waits for: at most, which
 #: keeps it under 2% of a core, and at least, towards the end of the wait.
 _LONGEST_NAP, _SHORTEST_NAP = 5e-3, 2e-4
+
+#: DLPack's number for memory of a CUDA device (kDLCUDA).
+_DLPACK_CUDA = 2
 
 #: kernel, launch shape, typed arguments: what one launch takes
 Call = tuple[Any, LaunchConfig, tuple[Any, ...]]
@@ -138,6 +142,8 @@ class CudaDevice(Device):
 
     kind = "cuda"
     runs_later = True
+    #: Eight of cuBLASLt's workspaces, or that much of modules and graphs.
+    working_bytes = 256 << 20
 
     def __init__(
         self, ledger: Ledger | None = None, *, gemm: Gemm = "auto", index: int = 0
@@ -266,11 +272,30 @@ class CudaDevice(Device):
     def _free(self, array: DeviceArray) -> None:
         allocation = array.keep
         assert isinstance(allocation, _Allocation)
+        if array.lent:  # goes with the array, which whoever took the address holds
+            return
         array.keep = array.host = None
         try:
             allocation.buffer.close(self._current)
         except CUDAError as error:
             self._translate(error, f"free {array.name}")
+
+    def _stream_pointer(self) -> int:
+        return int(self._stream.handle)
+
+    def _dlpack_device(self) -> tuple[int, int]:
+        return _DLPACK_CUDA, int(self._gpu.device_id)
+
+    def _dlpack(self, array: DeviceArray, **options: Any) -> Any:
+        # The taker's stream need not wait for what the host has waited for.
+        if options.pop("stream", None) != -1:
+            self.synchronize()
+        if options.get("dl_device") == self._dlpack_device():  # cuda.core takes no such wish
+            del options["dl_device"]
+        # As a buffer of its own that holds the array, so that a view of an array is one as well.
+        borrowed = Buffer.from_handle(array.ptr, max(array.nbytes, 1), owner=array)
+        shaped = StridedMemoryView.from_buffer(borrowed, array.shape, dtype=array.dtype)
+        return shaped.__dlpack__(stream=-1, **options)
 
     def _reads_in_place(self, address: int) -> bool:
         """Whether an asynchronous copy may still read host memory at `address` after the call."""

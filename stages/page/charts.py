@@ -172,6 +172,45 @@ class Chart:
             self.axes.set_xlim(0, top * 1.18)
         return self
 
+    def spreads(
+        self,
+        labels: Sequence[str],
+        points: Sequence[Sequence[float]],
+        marks: Sequence[tuple[str, Sequence[float]]],
+        *,
+        name: str,
+    ) -> Chart:
+        """Rows from the top down: points on a line from the least to the most, and their mean.
+
+        Args:
+            labels: of the rows.
+            points: of each row, one at least.
+            marks: what the points are held against: a name, and a value for each row.
+            name: of the points, for the legend.
+        """
+        signs = ("D", "s", "^", "v")
+        with self._mpl.rc_context(self._rc):
+            rows = np.arange(len(labels))
+            ends = [(min(row), max(row)) for row in points]
+            self.axes.hlines(rows, *zip(*ends, strict=True), color=colour(0), linewidth=1.6)
+            each = [(value, i) for i, row in enumerate(points) for value in row]
+            x, y = zip(*each, strict=True)
+            self.axes.plot(x, y, "o", color=colour(0), markersize=4.2, label=_shortened(name))
+            means = [float(np.mean(row)) for row in points]
+            self.axes.plot(
+                means, rows, "|", color=_STAND_IN["ink"], markersize=13, markeredgewidth=2.0,
+                label="mean",
+            )  # fmt: skip
+            for i, (mark, values) in enumerate(marks):
+                self.axes.plot(
+                    values, rows, signs[i % len(signs)], color=colour(i + 1), markersize=5.5,
+                    label=_shortened(mark),
+                )  # fmt: skip
+            self._rows(labels)
+            self.axes.locator_params(axis="x", nbins=6)
+            self.axes.xaxis.set_major_formatter(_grouped)
+        return self._legend(2 + len(marks))
+
     def stacked_rows(
         self, labels: Sequence[str], parts: Sequence[tuple[str, Sequence[float]]]
     ) -> Chart:

@@ -12,6 +12,7 @@ pytest.register_assert_rewrite(
     "timing_rules",
     "trainer.contract",
     "trainer.proofs",
+    "trainer.resuming",
     "trainer.setups",
 )
 

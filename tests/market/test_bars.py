@@ -13,7 +13,9 @@ from onegraph.trainer.market import (
     MarketDataError,
     adjust_by_table,
     load_sample,
+    read_adjustments,
 )
+from onegraph.trainer.market.bars import Source, find_gaps
 
 DAY = 86_400_000_000_000
 HOUR = DAY // 24
@@ -47,6 +49,8 @@ def at(*days):
         ({"close": [11, -3, 13]}, ["X, bar 1", "close is -3.0"]),
         ({"low": [np.nan, 10, 11]}, ["X, bar 0", "low is nan"]),
         ({"high": [12, np.inf, 14]}, ["X, bar 1", "high is inf"]),
+        ({"low": [9, 10, 1e-200]}, ["X, bar 2", "low is 1e-200", "from 1e-150 to 1e+150"]),
+        ({"high": [12, 1e200, 14]}, ["X, bar 1", "high is 1e+200"]),
         ({"volume": [1, -1, 0]}, ["X, bar 1", "volume is -1.0", "at least 0"]),
         ({"volume": [1, np.nan, 0]}, ["X, bar 1", "volume is nan"]),
         ({"close": [11, 12]}, ["close has shape (2,)", "3 bars"]),
@@ -99,6 +103,68 @@ def test_a_missing_day_is_a_gap_where_weekends_are_traded():
     days = at(0, 1, 2, 3, 5, 6)
     price = np.full(6, 10.0)
     assert Bars("X", days, price, price, price, price, price).gaps == 1
+
+
+def days_on(weekdays, weeks, without=()):
+    """Dates of the weeks from Monday 1970-01-05 on."""
+    first = 4
+    dates = [first + 7 * week + day for week in range(weeks) for day in weekdays]
+    return np.array([d for d in dates if d - first not in without], dtype=np.int64) * DAY
+
+
+def flat(time, **options):
+    price = np.full(len(time), 10.0)
+    return Bars("X", time, price, price, price, price, price, **options)
+
+
+@pytest.mark.parametrize(
+    ("weekdays", "without", "gaps"),
+    [
+        pytest.param(range(5), (), 0, id="Monday to Friday"),
+        pytest.param(range(5), (14,), 0, id="a Monday off"),
+        pytest.param(range(5), (14, 15), 1, id="and a Tuesday"),
+        # Futures that open on Sunday evening have a bar of that date.
+        pytest.param((0, 1, 2, 3, 4, 6), (), 0, id="Sunday to Friday"),
+        pytest.param((0, 1, 2, 3, 4, 6), (20,), 0, id="a Sunday off"),
+        pytest.param((0, 1, 2, 3, 4, 6), (18, 20), 1, id="a Friday too"),
+        pytest.param((0, 1, 2, 3, 6), (), 0, id="Sunday to Thursday"),
+        pytest.param((0, 1, 2, 3, 6), (20,), 0, id="and a Sunday off"),
+        pytest.param(range(7), (), 0, id="every day"),
+        pytest.param(range(7), (20,), 1, id="every day but one"),
+    ],
+)
+def test_gaps_by_the_weekdays_that_are_traded(weekdays, without, gaps):
+    assert flat(days_on(weekdays, 12, without)).gaps == gaps
+
+
+def test_one_saturday_makes_no_weekend_a_gap():
+    time = np.sort(np.append(days_on(range(5), 12), (4 + 5) * DAY))
+    assert flat(time).gaps == 0
+
+
+@pytest.mark.parametrize(("days", "gaps"), [(4, 4), (5, 0), (40, 0)])
+def test_a_break_at_the_same_hour_on_many_dates_is_the_sessions(days, gaps):
+    hours = [24 * day + hour for day in range(days) for hour in (*range(9, 17), *range(18, 22))]
+    assert flat(np.array(hours) * HOUR, intraday=True).gaps == gaps
+
+
+def test_a_gap_elsewhere_stays_one_beside_a_break():
+    hours = [24 * day + hour for day in range(20) for hour in (*range(9, 17), *range(18, 22))]
+    hours.remove(24 * 7 + 11)
+    bars = flat(np.array(hours) * HOUR, intraday=True)
+    assert bars.gaps == 1
+    assert bars.time[find_gaps(bars.time, intraday=True)].tolist() == [(24 * 7 + 10) * HOUR]
+
+
+def test_remarks_stand_first_in_the_notes():
+    bars = make(source=Source("x.csv", "CSV", remarks=("read with care",)), open=[10, 15, 12])
+    assert bars.notes[0] == "read with care"
+    assert len(bars.notes) == 2
+
+
+def test_bars_that_lie_centuries_apart():
+    with pytest.raises(MarketDataError, match=r"bar 2: the time 2200-01-01 .* 290 years"):
+        make(time=np.array(["1700-01-01", "1701-01-01", "2200-01-01"], "M8[ns]").astype(np.int64))
 
 
 def test_a_missing_hour_is_a_gap():
@@ -213,3 +279,94 @@ def test_the_sample_is_what_its_provenance_says():
     assert packed[4:8] == bytes(4)  # no time in the gzip header
     digest = hashlib.sha256(gzip.decompress(packed)).hexdigest()
     assert digest in (data / "SOURCE.md").read_text(encoding="utf-8")
+
+
+SPLITS = {
+    "AAPL": [("2000-06-21", 0.5), ("2005-02-28", 0.5)],
+    "MSFT": [("2003-02-18", 0.5)],
+}
+
+#: A jump of AAPL that is no split.
+REAL_FALL = "2000-09-29"
+
+
+@pytest.mark.parametrize(
+    ("symbol", "dividends", "ends"),
+    [("AAPL", 3, ("2012-08-09", "2013-02-07")), ("MSFT", 37, ("2003-02-19", "2013-02-19"))],
+)
+def test_the_table_agrees_with_the_adjusted_close_up_to_dividends(symbol, dividends, ends):
+    raw, adjusted = load_sample(symbol, adjust=False), load_sample(symbol)
+    flagged = {note[:10] for note in raw.notes} - {REAL_FALL}
+    assert flagged == {day for day, _ in SPLITS[symbol]}
+    bars = adjust_by_table(raw, SPLITS[symbol])
+    assert not {note[:10] for note in bars.notes} - {REAL_FALL}
+    # A dividend moves the adjusted close alone, and up; on every other day both move alike.
+    apart = np.diff(np.log(adjusted.close / bars.close))
+    paid = np.flatnonzero(np.abs(apart) > 1e-12)
+    days = raw.time[paid + 1].astype("datetime64[ns]").astype("datetime64[D]").astype(str)
+    assert (len(paid), days[0], days[-1]) == (dividends, *ends)
+    assert (apart[paid] > 0.002).all()
+    assert (apart[paid] < 0.11).all()
+    # Volume is in shares of after the splits.
+    for day, _ in SPLITS[symbol]:
+        i = int(np.searchsorted(raw.time, np.datetime64(day, "ns").astype(np.int64))) - 1
+        assert bars.volume[i] == raw.volume[i] * raw_shares(symbol, day)
+
+
+def raw_shares(symbol, day):
+    """Shares of today for one before `day`."""
+    return 2 ** sum(split >= day for split, _ in SPLITS[symbol])
+
+
+def test_a_table_from_a_file(tmp_path):
+    path = tmp_path / "splits.csv"
+    path.write_text("\ufeffDate,Ratio\n\n2005-02-28, 0.5\n2000-06-21,0.5\n")
+    table = read_adjustments(path)
+    assert table.rows == (("2005-02-28", 0.5), ("2000-06-21", 0.5))
+    assert table.where == (f"{path}, line 3", f"{path}, line 4")
+    raw = load_sample(adjust=False)
+    one, two = adjust_by_table(raw, table), adjust_by_table(raw, SPLITS["AAPL"])
+    assert one.close.tobytes() == two.close.tobytes()
+    path.write_text("2000-06-21,0.5")
+    assert read_adjustments(path).rows == (("2000-06-21", 0.5),)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", ["no adjustments", "date,ratio"]),
+        ("date,ratio\n", ["no adjustments"]),
+        ("date,ratio\n2005-02-28\n", ["line 2", "'2005-02-28' is not a date and a ratio"]),
+        ("date;ratio\n2005-02-28;0.5\n", ["line 1", "'date;ratio'"]),
+        ("date,ratio\n2005-02-28,half\n", ["line 2", "the ratio is 'half', not a number"]),
+        ("date,ratio\n2005-02-28,0\n", ["line 2", "ratio is 0.0", "above 0"]),
+        ("date,ratio\n2005-02-28,nan\n", ["line 2", "ratio is nan"]),
+        ("date,ratio\n28.02.2005,0.5\n", ["line 2", "'28.02.2005' is not a date", "2005-02-28"]),
+        ("date,ratio\n1999-02-28,0.5\n", ["line 2", "not within the bars, 2000-03-01 to"]),
+        ("date,ratio\n2300-02-28,0.5\n", ["line 2", "'2300-02-28' is not within"]),
+        ("2005-02-28,0.5\n2005-02-28,2\n", ["line 2", "repeats that of", "line 1"]),
+        ('2005-02-28,"0.5\n', ["not CSV"]),
+        (b"\xff\xfe", ["0xff", "UTF-8"]),
+    ],
+)
+def test_tables_from_files_that_are_refused(tmp_path, text, says):
+    path = tmp_path / "splits.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(MarketDataError) as caught:
+        adjust_by_table(load_sample(adjust=False), read_adjustments(path))
+    assert str(caught.value).startswith(str(path))
+    for part in says:
+        assert part in str(caught.value)
+
+
+def test_a_table_that_is_no_file(tmp_path):
+    with pytest.raises(MarketDataError, match=r"absent\.csv: the adjustments cannot be opened"):
+        read_adjustments(tmp_path / "absent.csv")
+
+
+def test_a_roll_at_a_time_of_day():
+    time = np.arange(4, dtype=np.int64) * HOUR
+    price = np.array([10.0, 10.0, 20.0, 20.0])
+    bars = Bars("X", time, price, price, price, price, price, intraday=True)
+    for stamp in ("1970-01-01T02:00", "1970-01-01T03:00+01:00"):
+        assert adjust_by_table(bars, [(stamp, 2.0)]).close.tolist() == [20.0] * 4

@@ -64,6 +64,18 @@ NEWEST_FIRST = "\n".join([HEADER, *reversed(GOOD.strip().split("\n")[1:])])
         pytest.param("\ufeff" + GOOD, id="byte order mark"),
         pytest.param(GOOD.replace("Date,Open", "TIMESTAMP, open "), id="case and spaces"),
         pytest.param(GOOD + "\n\n", id="empty lines at the end"),
+        pytest.param(GOOD.replace("\n", "\n  \t\n"), id="blank lines"),
+        pytest.param(GOOD.replace("\n", "\r"), id="CR"),
+        pytest.param("\n".join(",".join(f'"{field}"' for field in line.split(","))
+                               for line in GOOD.strip().split("\n")), id="all quoted"),
+        pytest.param(GOOD.replace(",", " , "), id="spaces around"),
+        pytest.param("".join(
+            f"{line},{'n,n' if i == 0 else '1,2'}\n"
+            for i, line in enumerate(GOOD.strip().split("\n"))), id="others, twice"),
+        pytest.param(";".join(["", *HEADER.split(",")]) + "\n" + "".join(
+            f"{i};{line.replace(',', ';')}\n"
+            for i, line in enumerate(reversed(GOOD.strip().split("\n")[1:]))),
+            id="index, semicolons, newest first"),
         pytest.param(GOOD.replace("2020-01-02", '"2020-01-02"'), id="quoted"),
         pytest.param(GOOD.replace("2020-01-02", "1/2/2020").replace(
             "2020-01-03", "1/3/2020").replace("2020-01-06", "01/06/2020"), id="month/day/year"),
@@ -232,7 +244,8 @@ ROW = "2020-01-02,10,12,9,11,100\n"
         pytest.param(HEADER + ",close\n" + ROW, {},
                      ["line 1", "'Close' and 'close'", "Keep one"], id="Close twice"),
         pytest.param(HEADER + "\n" + ROW + "2020-01-03,10,12\n", {},
-                     ["line 3", "3 fields, the header has 6", "'2020-01-03'"], id="few fields"),
+                     ["line 3", "3 fields, the header has 6", "'2020-01-03,10,12'"],
+                     id="few fields"),
         pytest.param(HEADER + "\n2020-01-02,10,12,9,11,1,000\n", {},
                      ["line 2", "7 fields", "thousands"], id="thousands commas"),
         pytest.param(HEADER + "\n2020-01-02,ten,12,9,11,100\n", {},
@@ -261,9 +274,39 @@ ROW = "2020-01-02,10,12,9,11,100\n"
         pytest.param(HEADER + "\n" + ROW.replace("01-02", "02-30"), {},
                      ["line 2", "'2020-02-30' is not in the calendar"], id="February 30"),
         pytest.param(HEADER + "\n" + ROW.replace("2020-01-02", "13/01/2020"), {},
-                     ["'13/01/2020'", "2/28/2005"], id="day/month/year"),
+                     ["line 2", "'13/01/2020' has no month 13", "date_order = 'day-first'"],
+                     id="day/month/year"),
+        pytest.param(HEADER + "\n" + ROW.replace("2020-01-02", "1/13/2020"),
+                     {"date_order": "day-first"},
+                     ["line 2", "'1/13/2020' has no month 13", "date_order = 'month-first'"],
+                     id="month/day/year"),
+        pytest.param(HEADER + "\n" + ROW.replace("2020-01-02", "13/13/2020"), {},
+                     ["line 2", "'13/13/2020' is not in the calendar"], id="no month at all"),
+        pytest.param(GOOD, {"date_order": "year-first"},
+                     ["date_order", "'year-first'", "month-first or day-first"], id="date order"),
         pytest.param(HEADER + "\n" + ROW.replace("2020", "1066"), {},
                      ["line 2", "the year 1066", "64 bits"], id="too early"),
+        pytest.param(HEADER + "\n" + ROW.replace("2020", "9999"), {},
+                     ["line 2", "the year 9999", "2261"], id="too late"),
+        pytest.param(HEADER + "\n" + ROW.replace("2020", "20200"), {},
+                     ["line 2", "'20200-01-02' is not a date"], id="five digits of year"),
+        pytest.param(HEADER + "\n" + ROW.replace("2020", "1700") + ROW.replace("2020", "2200"), {},
+                     ["line 3", "2200-01-02", "290 years after"], id="centuries apart"),
+        pytest.param(HEADER + "\n" + ROW.replace("2020-01-02", "1577923200"), {},
+                     ["line 2", "'1577923200' is not a date"], id="seconds since 1970"),
+        pytest.param(HEADER + "\n2020-01-02,10,12,9,NaN,100\n", {}, ["close is nan"], id="NaN"),
+        pytest.param(HEADER + "\n2020-01-02,10,12,9,N/A,100\n", {}, ["Close is 'N/A'"], id="N/A"),
+        pytest.param(HEADER + "\n2020-01-02,10,1e999,9,11,100\n", {}, ["high is inf"], id="1e999"),
+        pytest.param(HEADER + "\n2020-01-02,-10,12,9,11,100\n", {}, ["open is -10.0"], id="minus"),
+        pytest.param(HEADER + "\n" + '2020-01-02,"1,010",12,9,11,100\n', {},
+                     ["line 2", "Open is '1,010'", "no thousands marks"], id="quoted thousands"),
+        pytest.param(HEADER + "\n,,,,,\n", {}, ["line 2", "'' is not a date"], id="empty fields"),
+        pytest.param("Date,Time,Open,High,Low,Close,Volume\n", {},
+                     ["'Date' and 'Time' both give the time", "one column"], id="date and time"),
+        pytest.param("Date,Open,High,Low,Close,Volume,\n", {}, ["no rows"], id="comma at the end"),
+        pytest.param(bytes(range(128)) * 900, {}, ["line 1", "absent: Date, Open"], id="binary"),
+        pytest.param(b"\x89PNG\r\n\x1a\n" + bytes(99), {}, ["0x89", "UTF-8"], id="picture"),
+        pytest.param(b"PK\x03\x04" + bytes(99), {}, ["zip archive", "CSV"], id="workbook"),
         pytest.param(hourly("2020-01-02 10:00", "2020-01-02 25:00"), {},
                      ["line 3", "not in the calendar"], id="hour 25"),
         pytest.param(hourly("2020-01-02 10:00+99:00"), {}, ["not in the calendar"], id="offset"),
@@ -285,6 +328,11 @@ ROW = "2020-01-02,10,12,9,11,100\n"
                      {"bar_stamp": "start"}, ["3600 s and 5400 s", "bar_seconds"], id="odd steps"),
         pytest.param(hourly("2020-01-02 10:00"), {"bar_stamp": "start", "bar_seconds": 0},
                      ["bar_seconds is 0"], id="length 0"),
+        pytest.param(hourly("2020-01-02 10:00"),
+                     {"bar_stamp": "start", "bar_seconds": float("nan")},
+                     ["bar_seconds is nan"], id="length nan"),
+        pytest.param(hourly("2020-01-02 10:00"), {"bar_stamp": "start", "bar_seconds": 1e15},
+                     ["bar_seconds is 1000000000000000.0", "at most"], id="length of ages"),
         pytest.param(SYMBOLS, {}, ["2 symbols", "symbol=", "A, B"], id="several symbols"),
         pytest.param(SYMBOLS, {"symbol": "C"}, ["no symbol 'C'", "A, B"], id="absent symbol"),
         pytest.param(SYMBOLS.replace("B,", ","), {"symbol": "A"},
@@ -303,7 +351,8 @@ def test_files_that_are_refused(tmp_path, text, options, says):
     message = str(caught.value)
     for part in says:
         assert part in message
-    if not {"timezone", "bar_stamp"} & set(options):
+    assert len(message) < 1500
+    if not {"timezone", "bar_stamp", "date_order"} & set(options):
         assert message.startswith(str(path))
 
 

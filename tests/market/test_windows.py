@@ -1,11 +1,13 @@
 """Windows, against index ranges worked out by hand."""
 
+import datetime as dt
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onegraph.trainer.market import MarketDataError, split, walk_forward
+from onegraph.trainer.market import MarketDataError, split, walk_forward, walk_forward_months
 
 
 def daily(first, last):
@@ -138,6 +140,23 @@ def test_walk_forward_gives_midnight_of_the_first_to_the_new_month():
     windows = walk_forward(time, 1, 1, 1, 1)[0]
     assert ranges(windows)[0] == (0, 2)
     assert str(hours[windows.validation.start]) == "2020-02-01T00"
+
+
+def test_the_months_of_a_walk_are_dates_that_split_takes():
+    time = daily("2019-11-20", "2020-05-11")
+    options = {"purge": 3, "embargo": 2, "first_valid": 20}
+    months = walk_forward_months(time, 2, 1, 1, 1, first_valid=20)
+    # Bar 20 lies in December; the walk ends with the May that is not over.
+    assert months == [
+        (dt.date(2019, 12, 1), dt.date(2020, 2, 1), dt.date(2020, 3, 1), dt.date(2020, 4, 1)),
+        (dt.date(2020, 1, 1), dt.date(2020, 3, 1), dt.date(2020, 4, 1), dt.date(2020, 5, 1)),
+        (dt.date(2020, 2, 1), dt.date(2020, 4, 1), dt.date(2020, 5, 1), dt.date(2020, 6, 1)),
+    ]
+    walked = walk_forward(time, 2, 1, 1, 1, **options)
+    for days, windows in zip(months, walked, strict=True):
+        dates = [day.isoformat() for day in days]
+        pairs = [(dates[i], dates[i + 1]) for i in range(3)]
+        assert split(time, *pairs, **options) == windows
 
 
 @pytest.mark.parametrize(

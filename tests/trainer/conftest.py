@@ -3,5 +3,10 @@
 import pytest
 
 pytest.register_assert_rewrite(
-    "timing_rules", "trainer.contract", "trainer.proofs", "trainer.setups"
+    "timing_rules",
+    "trainer.contract",
+    "trainer.kill",
+    "trainer.proofs",
+    "trainer.resuming",
+    "trainer.setups",
 )

@@ -68,6 +68,12 @@ def bit_flip(**changes: object) -> Config:
     return load_config("bit-flip", small | fewer | _dotted(changes))
 
 
+def coin(**changes: object) -> Config:
+    """The shipped coin, small."""
+    fewer = {"replay.capacity": 100, "loop.start_steps": 64, "loop.epoch_steps": 16}
+    return load_config("coin", SMALL | fewer | _dotted(changes))
+
+
 #: Every part of the learner, small, with numbers at which each acts: matrices above the spectral
 #: cap, a quantile head that is neither ready nor not, blocks that are left out of some steps, and
 #: batches small enough for the vaccine to speak against one.

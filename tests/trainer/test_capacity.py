@@ -52,6 +52,39 @@ def test_a_short_device_halves_the_capacity_and_training_goes_on(stages):
     assert device.memory_free() == 1_000_000, "what the failed attempts had allocated is free"
 
 
+class Working(HostDevice):
+    working_bytes = 300_000
+
+
+def test_a_capacity_found_by_halving_leaves_the_working_memory():
+    """Of 1,000,000 bytes, 10,000 rows of 94 leave less; 5,000 leave enough."""
+    plain, _ = built(chain(replay__capacity=40_000), HostDevice(memory_bytes=1_000_000))
+    assert plain.shapes.capacity == 10_000
+    device = Working(memory_bytes=1_000_000)
+    trainer, said = built(chain(replay__capacity=40_000), device)
+    assert trainer.shapes.capacity == 5_000
+    assert device.memory_free() >= 300_000
+    assert said[-1].startswith("replay: 10,000 rows do not fit (")
+    assert said[-1].endswith(
+        " bytes would be left, modules and graphs may need 300,000); using 5,000"
+    )
+    steps(fill(trainer), 3)
+    trainer.close()
+    assert device.memory_free() == 1_000_000
+
+
+def test_a_capacity_that_fits_as_asked_for_is_left_alone():
+    """It may be that of a checkpoint, which half of it could not take up."""
+    trainer, said = built(chain(replay__capacity=10_000), Working(memory_bytes=1_000_000))
+    assert (trainer.shapes.capacity, said) == (10_000, [])
+
+
+def test_what_training_needs_goes_before_the_working_memory():
+    config = chain(replay__capacity=40_000, loop__start_steps=8_000, loop__total_env_steps=9_000)
+    trainer, _ = built(config, Working(memory_bytes=1_000_000))
+    assert trainer.shapes.capacity == 10_000
+
+
 def test_the_trajectory_is_that_of_the_smaller_capacity():
     short, _ = built(chain(replay__capacity=4_000), HostDevice(memory_bytes=250_000))
     plain, _ = built(chain(replay__capacity=short.shapes.capacity))

@@ -1,9 +1,14 @@
 """A run that is saved and goes on is the run that never stopped."""
 
+import hashlib
 import json
+import shutil
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.numpy import save_file
 from trainer.contract import FOUR_SETS
 from trainer.setups import (
@@ -15,6 +20,7 @@ from trainer.setups import (
     make,
     market,
     short,
+    small,
     steps,
 )
 
@@ -22,8 +28,11 @@ from onegraph.kernels.device import HostDevice
 from onegraph.stages import format_set, valid_sets
 from onegraph.trainer import checkpoint as module
 from onegraph.trainer.checkpoint import (
+    CHECKSUM,
+    FIRST_FORMAT,
     FORMAT,
     CheckpointError,
+    checked_progress,
     load_checkpoint,
     save_checkpoint,
 )
@@ -32,7 +41,7 @@ from onegraph.trainer.trainer import Trainer, TrainerError
 pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
 
 SETS = [pytest.param(s, id=format_set(s)) for s in valid_sets()]
-SMALL_RUNS = {"short": short(), "uniform": short(replay__alpha=0.0), "market": market()}
+SMALL_RUNS = {"short": short(), "uniform": short(replay__alpha=0.0)}
 #: One of each way of doing things is enough for what no stage rewrites.
 FULL_RUNS = {
     **{f"full at {stages}": (stages, full()) for stages in FOUR_SETS},
@@ -192,8 +201,10 @@ def test_a_foreign_file_is_refused(saved):
     ],
 )
 def test_damaged_metadata_is_refused(saved, about, message):
-    save_file({"x": np.zeros(3)}, saved, metadata={FORMAT: about})
+    save_file({"x": np.zeros(3)}, saved, metadata={FIRST_FORMAT: about})
     assert message in refusal(saved)
+    save_file({"x": np.zeros(3)}, saved, metadata={FORMAT: about})
+    assert "this is no whole checkpoint" in refusal(saved)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +248,154 @@ def test_a_state_of_another_kind_of_run_is_refused(saved):
         make(HostDevice(), short()).restore(loaded.state, loaded.progress)
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A folder with a checkpoint and the one before it, and the bytes of the newer one."""
+    folder = tmp_path_factory.mktemp("pair") / "checkpoints"
+    trainer = steps(fill(make(HostDevice(), small())), 2)
+    last, before = folder / "last.safetensors", folder / "last-1.safetensors"
+    save_checkpoint(last, trainer)
+    save_checkpoint(last, steps(trainer, 1), previous=before)
+    return last, before, last.read_bytes()
+
+
+def is_refused(pair, content):
+    """It is refused, by its name, and the one before it is named."""
+    last, before, _ = pair
+    last.write_bytes(content)
+    message = refusal(last)
+    assert message.endswith(
+        f"; use {before} instead (--resume {before}), of epoch 0 and learning step 2"
+    )
+    with pytest.raises(CheckpointError):
+        checked_progress(last)
+
+
+often = settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@often
+@given(data=st.data())
+def test_any_changed_byte_is_noticed(pair, data):
+    whole = pair[2]
+    header = 8 + int.from_bytes(whole[:8], "little")
+    # The header is where a change could be taken for something else: half of the tries.
+    at = data.draw(st.integers(0, header - 1) | st.integers(0, len(whole) - 1))
+    changed = bytearray(whole)
+    changed[at] ^= data.draw(st.integers(1, 255))
+    is_refused(pair, bytes(changed))
+
+
+@often
+@given(data=st.data())
+def test_any_cut_is_noticed(pair, data):
+    whole = pair[2]
+    is_refused(pair, whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+@pytest.mark.parametrize("more", [b"\0", b"\0" * 4096, b"{}"])
+def test_bytes_after_the_end_are_noticed(pair, more):
+    is_refused(pair, pair[2] + more)
+
+
+def test_a_change_that_makes_it_look_older_is_noticed(pair):
+    """An older format has no checksum: it must not be a way around it."""
+    changed = pair[2].replace(FORMAT.encode(), FIRST_FORMAT.encode())
+    is_refused(pair, changed.replace(b"0.9", b"0.8"))
+
+
+def test_the_checksum_is_over_the_file_with_zeros_in_its_place(pair):
+    """As anyone can compute it."""
+    pair[0].write_bytes(pair[2])
+    with safe_open(pair[0], framework="numpy") as file:
+        said = json.loads(file.metadata()[FORMAT])[CHECKSUM]
+    zeroed = pair[2].replace(said.encode(), b"0" * 64)
+    assert hashlib.blake2b(zeroed, digest_size=32).hexdigest() == said
+
+
+def test_a_changed_one_without_another_says_so(saved):
+    saved.write_bytes(saved.read_bytes()[:-1] + b"x")
+    assert refusal(saved).endswith("no other checkpoint beside it is whole: start anew")
+
+
+def test_a_damaged_one_before_is_not_offered(pair, tmp_path):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(pair[0].parent, folder)
+    (folder / "last.safetensors").unlink()
+    (folder / "last-1.safetensors").write_bytes(b"no")
+    (folder / "best.safetensors").write_bytes(pair[2])
+    message = refusal(folder / "last.safetensors")
+    assert "there is no such checkpoint; use " in message
+    assert f"--resume {folder / 'best.safetensors'}), of epoch 0 and learning step 3" in message
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_says_how_to_start_anew(tmp_path):
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(tmp_path)
+    assert str(caught.value).endswith(
+        "there is no such checkpoint; the run ended before its first one, so there is nothing to go"
+        f" on from; start it anew (onegraph train --config {tmp_path}/config.toml --run-dir"
+        f" {tmp_path})"
+    )
+
+
+def as_first_format(path):
+    """The checkpoint as the first version of the format was written."""
+    with safe_open(path, framework="numpy") as file:
+        about = json.loads(file.metadata()[FORMAT])
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del about[CHECKSUM]
+    save_file(state, path, metadata={FIRST_FORMAT: json.dumps(about)})
+
+
+def test_one_of_the_first_format_is_read_with_a_note(saved):
+    new = load_checkpoint(saved)
+    as_first_format(saved)
+    old = load_checkpoint(saved)
+    assert (old.config, old.progress) == (new.config, new.progress)
+    for name, values in new.state.items():
+        np.testing.assert_array_equal(old.state[name], values, err_msg=name)
+    assert (new.note, old.note) == ("", "was written by an earlier version, and has no checksum")
+
+
 # ------------------------------------------------------------------------ writing
+
+
+def test_the_one_before_is_kept_when_asked_for(tmp_path):
+    last, before = tmp_path / "last", tmp_path / "before"
+    trainer = fill(make(HostDevice(), small()))
+    written = []
+    for _ in range(3):
+        save_checkpoint(last, steps(trainer, 1), previous=before)
+        written.append(last.read_bytes())
+    assert (before.read_bytes(), last.read_bytes()) == (written[1], written[2])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["before", "last"]
+
+
+def test_where_files_have_one_name_the_one_before_is_a_copy(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refused)
+    test_the_one_before_is_kept_when_asked_for(tmp_path)
+
+
+@pytest.mark.parametrize("number", [28, 5])
+def test_a_save_that_can_not_keep_the_one_before_changes_nothing(saved, monkeypatch, number):
+    def refused(*_):
+        raise OSError(number, "planted")
+
+    monkeypatch.setattr("os.link", refused)
+    before = saved.read_bytes()
+    with pytest.raises(CheckpointError, match="planted"):
+        save_checkpoint(saved, make(HostDevice(), short()), previous=saved.with_name("before"))
+    assert saved.read_bytes() == before
+    assert [p.name for p in saved.parent.iterdir()] == [saved.name]
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), module.SafetensorError])

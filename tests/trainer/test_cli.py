@@ -86,6 +86,7 @@ def test_a_run_ends_with_its_tables_and_its_files(capsys, tmp_path):
     ]
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == [
         "best.safetensors",
+        "last-1.safetensors",
         "last.safetensors",
     ]
 
@@ -176,6 +177,18 @@ def test_a_run_goes_on_with_its_own_config(capsys, trained, tmp_path):
     assert on.progress.learns == load_checkpoint(trained).progress.learns + 20
     assert on.config.replay.capacity == 300
     assert f"from {trained}/checkpoints/last.safetensors, " in capsys.readouterr().err
+
+
+def test_going_on_in_another_runs_folder_is_refused(capsys, trained, tmp_path):
+    assert train("--config", "chain", *sets(), "--run-dir", "mine") == 0
+    capsys.readouterr()
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    line = refusal(capsys, train("--resume", trained, "--run-dir", "mine"))
+    assert line.startswith("mine holds a run already; go on with it (--resume mine), or name")
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    # Its own folder by another name is its own.
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    assert train("--resume", "mine", "--run-dir", "link") == 0
 
 
 def test_a_checkpoint_out_of_its_folder_goes_on_in_the_configs(trained, tmp_path):

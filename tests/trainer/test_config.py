@@ -20,6 +20,13 @@ from onegraph.trainer.config import (
     shipped_configs,
 )
 
+DATES = {
+    "env.market.train_end": dt.date(2010, 1, 1),
+    "env.market.validation_end": dt.date(2011, 1, 1),
+}
+
+SHIPPED = ["bit-flip", "chain", "coin", "demo", "truncation-probe", "walkforward-sample"]
+
 SMALL = """
 [env]
 lanes = 4
@@ -87,7 +94,7 @@ def test_defaults_alone_are_a_valid_config():
     assert load_config() == Config()
 
 
-@pytest.mark.parametrize("name", ["bit-flip", "chain", "coin", "demo", "truncation-probe"])
+@pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_configs_load_by_name(name):
     assert load_config(name).run_dir == f"runs/{name}"
     assert load_config(shipped_configs()[name]) == load_config(name)
@@ -192,6 +199,49 @@ def test_a_bad_value_is_refused_by_name(write, toml, message):
             {"env.market.positions": [0, 0.5], "env.market.sizing": "contracts"},
             "override env.market.positions = [0.0, 0.5]: has part of a contract",
         ),
+        (
+            {"env.market.adjustments": [["2005-02-28"]]},
+            'override env.market.adjustments = [["2005-02-28"]]: has a row that is no date and',
+        ),
+        (
+            {"env.market.adjustments": [["28.2.2005", 0.5]]},
+            'override env.market.adjustments = [["28.2.2005", 0.5]]: has a date that is none',
+        ),
+        (
+            {"env.market.adjustments": [[dt.date(2005, 2, 28), 10**400]]},
+            "override env.market.adjustments = [[2005-02-28, 1",
+        ),
+        (
+            {"env.market.adjustments": [[dt.date(2005, 2, 28), True]]},
+            "override env.market.adjustments = [[2005-02-28, true]]: has a ratio that is no number",
+        ),
+        (
+            {"env.market.adjustments": [[dt.datetime(2005, 2, 28, tzinfo=dt.UTC), 2]]},
+            "override env.market.adjustments = [[2005-02-28T00:00:00+00:00, 2]]: use a date",
+        ),
+        (
+            {"env.market.adjustments": [["2005-02-28", 2], [dt.date(2005, 2, 28), 3]]},
+            'override env.market.adjustments = [["2005-02-28", 2], [2005-02-28, 3]]: has a date '
+            "twice",
+        ),
+        ({"env.market.adjustments": 0.5}, "override env.market.adjustments = 0.5: use a file's"),
+        (
+            {"env.market.features.returns": [1, 5, 1]},
+            "override env.market.features.returns = [1, 5, 1]: has a number of bars twice",
+        ),
+        (
+            {"env.market.features.volatility": [1]},
+            "override env.market.features.volatility[0] = 1: use 2 or more",
+        ),
+        (
+            {
+                "env.market.features.returns": [],
+                "env.market.features.volatility": [],
+                "env.market.features.volume_mean": 0,
+                "env.market.features.bar_shape": False,
+            },
+            "override env.market.features.returns = []: is empty, as is every other feature",
+        ),
         ({"env.market.commission": 5.0}, "override env.market.commission = 5.0: is not a fraction"),
         ({"env.market.multiplier": 50.0}, "override env.market.multiplier = 50.0: has no meaning"),
         ({"env.market.data": "sample:"}, 'override env.market.data = "sample:": names no symbol'),
@@ -240,6 +290,32 @@ def test_a_bad_value_is_refused_by_name(write, toml, message):
             {"learn.budget.q": 0.8},
             "override learn.budget.q = 0.8: makes the shares add up to 1.1; they must add up to 1",
         ),
+        (
+            {**DATES, "env.market.train_start": dt.date(2010, 1, 1)},
+            "override env.market.train_start = 2010-01-01: leaves no training; use a day before",
+        ),
+        (
+            {**DATES, "env.market.test_end": dt.date(2011, 1, 1)},
+            "override env.market.test_end = 2011-01-01: leaves no test; use a day after",
+        ),
+        (
+            {"env.market.test_end": dt.date(2011, 1, 1)},
+            "override env.market.test_end = 2011-01-01: has no meaning without dates; give train_",
+        ),
+        (
+            {"walkforward.seeds": [1, 2, 1]},
+            "override walkforward.seeds = [1, 2, 1]: has a number twice; list each once",
+        ),
+        ({"walkforward.seeds": 0}, "override walkforward.seeds = 0: use a list, such as"),
+        ({"walkforward.seeds": []}, "override walkforward.seeds = []: give at least 1 values"),
+        (
+            {"walkforward.gpus": [0, 1]},
+            "override walkforward.gpus = [0, 1]: is 2 devices for workers = 1, which leaves some",
+        ),
+        (
+            {"walkforward.gpus": [0], "device": "host"},
+            "override walkforward.gpus = [0]: names GPUs, and device = 'host' uses none",
+        ),
         ({"learn.lrs": 1}, "override learn.lrs = 1: unknown field; did you mean learn.lr?"),
         ({"seed": 1, "seed.low": 2}, "override seed.low: seed is set to a value, so it has no low"),
     ],
@@ -261,7 +337,16 @@ def test_values_that_do_not_fit_one_another_are_refused(write, overrides, messag
             "env.market.train_end": dt.date(2010, 1, 1),
             "env.market.validation_end": dt.date(2011, 1, 1),
         },
+        {"env.market.adjustments": "splits.csv"},
+        {"env.market.adjustments": [[dt.date(2005, 2, 28), 0.5], ["2000-06-21", 1]]},
+        {"env.market.features.returns": [], "env.market.features.volume_mean": 0},
+        {
+            **DATES,
+            "env.market.train_start": dt.date(2009, 12, 31),
+            "env.market.test_end": dt.date(2011, 1, 2),
+        },
         {"env.market.data": "sample:IBM", "env.market.symbol": "IBM"},
+        {"walkforward.workers": 4, "walkforward.gpus": [2, 0]},
         {"learn.max_grad_norm": 0.0},
         {"network.noisy": True, "network.spectral_cap": 1.0},
         {"network.head": "c51", "aux.iql": True, "aux.modulate": True},
@@ -273,11 +358,20 @@ def test_values_at_the_edge_are_taken(write, overrides):
     load_config(write(SMALL), overrides)
 
 
+def test_a_count_of_seeds_stands_for_the_seeds_from_0(write):
+    assert load_config(write("[walkforward]\nseeds = 4")).walkforward.seeds == (0, 1, 2, 3)
+    assert load_config(write("[walkforward]\nseeds = [7, 3]")).walkforward.seeds == (7, 3)
+    assert config_from_json(config_to_json(load_config("x.toml")), "x") == load_config("x.toml")
+    assert refusal(write("[walkforward]\nseeds = true")).startswith(
+        "x.toml: walkforward.seeds = true: use a list"
+    )
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert refusal("none.toml") == (
         "none.toml: no such file; the shipped configs are bit-flip, chain, coin,"
-        " demo, truncation-probe"
+        " demo, truncation-probe, walkforward-sample"
     )
     (tmp_path / "folder").mkdir()
     assert refusal("folder").startswith("folder: cannot be read (Is a directory)")
@@ -310,13 +404,37 @@ def test_an_override_is_read_as_toml_or_text(text, field, value):
     assert parse_override(text) == (field, value)
 
 
+@pytest.mark.parametrize(
+    ("toml", "override", "stages"),
+    [
+        ("stages = 4", {}, "4"),
+        ('stages = "4"', {}, "4"),
+        ("", dict([parse_override("stages=4")]), "4"),
+        ("", dict([parse_override("stages=0")]), "0"),
+        ("stages = 2", dict([parse_override("stages=0-4")]), "0-4"),
+        ("", dict([parse_override("stages=1,2")]), "1,2"),
+    ],
+)
+def test_a_lone_number_of_stages_needs_no_quotes(write, toml, override, stages):
+    config = load_config(write(toml), override)
+    assert config.stages == stages
+    assert load_config(write(config_to_toml(config))) == config
+    assert override_config(load_config(), {"stages": 4}, "run").stages == "4"
+
+
+@pytest.mark.parametrize("value", ["4.0", "true", "[1, 2]"])
+def test_stages_are_text_or_a_whole_number(write, value):
+    with pytest.raises(ConfigError, match=r"stages = .*: use text, in quotes"):
+        load_config(write(f"stages = {value}"))
+
+
 @pytest.mark.parametrize("text", ["seed", "=3", ""])
 def test_an_override_without_a_field_or_equals_sign_is_refused(text):
     with pytest.raises(ConfigError, match=r"write field=value, such as learn\.batch_size=32"):
         parse_override(text)
 
 
-@pytest.mark.parametrize("name", [None, "bit-flip", "chain", "coin", "demo", "truncation-probe"])
+@pytest.mark.parametrize("name", [None, *SHIPPED])
 def test_a_dumped_config_loads_back_equal(write, name):
     config = load_config(name, {"run_dir": 'a "b" \\ \x7f \u00e9 \U0001f4c8\n'})
     assert load_config(write(config_to_toml(config))) == config
@@ -329,8 +447,11 @@ def test_dates_survive_both_dumps(write):
         {
             "env.market.train_end": dt.date(2010, 1, 1),
             "env.market.validation_end": dt.date(2011, 1, 1),
+            "env.market.adjustments": [[dt.date(2005, 2, 28), 0.5], ["2000-06-21", 2]],
         },
     )
+    rows = ((dt.date(2005, 2, 28), 0.5), (dt.date(2000, 6, 21), 2.0))
+    assert config.env.market.adjustments == rows
     assert load_config(write(config_to_toml(config))) == config
     assert config_from_json(config_to_json(config), "checkpoint") == config
 
@@ -378,6 +499,7 @@ def test_the_reference_names_type_default_and_meaning_of_every_field():
     assert rows["network.hidden"][1:3] == ("list of int", "[256, 256]")
     assert rows["env.market.positions"][1:3] == ("list of float", "[-1.0, 0.0, 1.0]")
     assert rows["env.market.train_end"][1:3] == ("date", "")
+    assert rows["env.market.adjustments"][1:3] == ("str or list of [date, float]", '""')
     assert rows["learn.tau.kind"].default == '"cosine"'
 
 
@@ -396,5 +518,6 @@ def test_the_reference_covers_the_resolved_dump():
             section = line.strip("[]") + "."
         elif line:
             dumped.add(section + line.partition(" =")[0])
-    absent = {"env.market.train_end", "env.market.validation_end"}
+    dates = ("train_start", "train_end", "validation_end", "test_end")
+    absent = {f"env.market.{name}" for name in dates}
     assert {row.name for row in config_reference()} == dumped | absent

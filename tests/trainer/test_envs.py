@@ -5,17 +5,26 @@ import math
 
 import numpy as np
 import pytest
+from dbn_file import header, packed, record
 from trainer.setups import market, short
 
 from onegraph.kernels.common.layout import Flag
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.runner import Runner
 from onegraph.stages.workspace import Workspace
-from onegraph.trainer.config import load_config
+from onegraph.trainer.config import MarketConfig, load_config
+from onegraph.trainer.envs.bars import features_of
 from onegraph.trainer.envs.base import reset_program, walk_program
 from onegraph.trainer.envs.build import build_environment, build_market, load_bars
 from onegraph.trainer.envs.tabular import chain, cliff, truncation_probe
-from onegraph.trainer.market import MarketDataError, load_sample
+from onegraph.trainer.market import (
+    FeatureList,
+    MarketDataError,
+    Normaliser,
+    Windows,
+    compute_features,
+    load_sample,
+)
 
 # ------------------------------------------------------------------------ tables
 
@@ -169,6 +178,32 @@ def test_dates_replace_fractions_and_bars_are_dropped_between_windows():
     assert test.stop == len(days)
 
 
+def test_four_dates_bound_the_windows_on_both_sides():
+    setup = build_market(
+        market(
+            env__market__train_start=dt.date(2005, 1, 1),
+            env__market__train_end=dt.date(2008, 1, 1),
+            env__market__validation_end=dt.date(2010, 1, 1),
+            env__market__test_end=dt.date(2011, 1, 1),
+        )
+    )
+    days = setup.bars.time.astype("datetime64[ns]").astype("datetime64[D]")
+    train, test = setup.windows.train, setup.windows.test
+    assert days[train.start - 1] < np.datetime64("2005-01-01") <= days[train.start]
+    assert days[test.stop - 1] < np.datetime64("2011-01-01") <= days[test.stop]
+    assert (setup.environment.first, setup.environment.last) == (train.start, train.stop)
+
+
+def test_given_windows_are_taken_as_they_are():
+    given = Windows(slice(100, 400), slice(410, 500), slice(505, 600))
+    setup = build_market(market(), given)
+    assert setup.windows == given
+    assert (setup.environment.first, setup.environment.last) == (100, 400)
+    fitted = Normaliser.fit(compute_features(setup.bars), given.train)
+    expected = fitted.apply(compute_features(setup.bars))
+    np.testing.assert_array_equal(setup.environment.features, expected)
+
+
 def test_an_empty_window_is_an_error_that_names_it():
     with pytest.raises(MarketDataError, match="validation window"):
         build_market(
@@ -205,8 +240,78 @@ def test_a_file_is_read_with_its_declared_clock(tmp_path):
     )
     # New York is five hours behind UTC in January, and a bar of one minute ends a minute later.
     assert set((told.time - plain.time).tolist()) == {(5 * 3600 + 60) * 10**9}
+    longer = load_bars(
+        market(**fields, env__market__bar_stamp="start", env__market__bar_seconds=90)
+    )
+    assert set((longer.time - plain.time).tolist()) == {90 * 10**9}
     with pytest.raises(MarketDataError, match="time zone"):
         load_bars(market(**fields, env__market__timezone="Mars/Olympus"))
+
+
+SPLITS = [[dt.date(2000, 6, 21), 0.5], ["2005-02-28", 0.5]]
+
+
+def test_a_configs_splits_are_taken_out_by_list_and_by_file(tmp_path):
+    file = tmp_path / "splits.csv"
+    file.write_text("date,ratio\n2000-06-21,0.5\n2005-02-28,0.5\n")
+    raw = {"env__market__data": "sample:AAPL", "env__market__adjust": False}
+    flagged = load_bars(market(**raw))
+    assert not flagged.adjusted
+    assert len(flagged.notes) == 3
+    for table in (SPLITS, str(file)):
+        bars = load_bars(market(**raw, env__market__adjustments=table))
+        assert bars.adjusted
+        assert len(bars.notes) == 1
+        assert bars.close[0] == flagged.close[0] / 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, r"adjusted already.*env\.market\.adjust = false"),
+        (
+            {"env__market__adjust": False, "env__market__adjustments": [["1999-01-01", 2]]},
+            r"env\.market\.adjustments\[0\]: '1999-01-01' is not within",
+        ),
+        (
+            {"env__market__adjust": False, "env__market__adjustments": "absent.csv"},
+            r"absent\.csv: the adjustments cannot be opened",
+        ),
+    ],
+)
+def test_splits_that_cannot_be_taken_out(fields, says):
+    with pytest.raises(MarketDataError, match=says):
+        load_bars(market(**{"env__market__adjustments": SPLITS, **fields}))
+
+
+def test_the_features_are_the_configs():
+    fields = {"returns": [3], "volatility": [], "volume_mean": 0, "bar_shape": False}
+    named = {f"env__market__features__{name}": value for name, value in fields.items()}
+    setup = build_market(market(**named))
+    assert setup.windows.train.start == 3
+    # Position, unrealised return and bars held stand behind the one feature of the bars.
+    assert setup.environment.observation_width == 4
+    assert build_market(market()).environment.observation_width == 13
+
+
+def test_the_default_features_are_the_feature_lists():
+    assert features_of(MarketConfig()) == FeatureList()
+
+
+def test_a_databento_file_is_read_by_its_config(tmp_path):
+    dbn = pytest.importorskip("databento_dbn")
+    mappings = [("ES.c.0", "2024-01-01", "2025-01-01", 17)]
+    bars = [
+        record(dbn, "ohlcv-1h", 17, f"2024-01-0{2 + i // 24}T{i % 24:02}:00", (100.0 + i,) * 4)
+        for i in range(48)
+    ]
+    file = tmp_path / "es.dbn.zst"
+    file.write_bytes(packed(dbn, header(dbn, "ohlcv-1h", mappings) + b"".join(bars)))
+    setup = build_market(market(env__market__data=str(file), env__market__purge_bars=0))
+    assert setup.bars.symbol == "ES.c.0"
+    # Ten features, and four of the clock since the bars are intraday.
+    assert setup.environment.observation_width == 14 + 3
+    assert setup.windows.train.start == 20
 
 
 BARS = 400

@@ -139,6 +139,21 @@ def test_a_legend_fits_the_chart_however_long_its_names(length):
     assert legend.get_window_extent().width <= chart.figure.bbox.width
 
 
+def test_a_spread_shows_every_point_their_mean_and_what_they_are_held_against():
+    points, marks = [[1.0, 2.0, 6.0], [-4.0]], [("flat", [0.0, 0.0]), ("hold", [5.0, -5.0])]
+    chart = Chart("c", "t", "x", "", rows=2).spreads(["a", "b"], points, marks, name="seed")
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in chart.axes.get_lines()}
+    assert drawn == {
+        "seed": [[1, 0], [2, 0], [6, 0], [-4, 1]],
+        "mean": [[3, 0], [-4, 1]],
+        "flat": [[0, 0], [0, 1]],
+        "hold": [[5, 0], [-5, 1]],
+    }
+    (ranges,) = chart.axes.collections
+    assert [s.tolist() for s in ranges.get_segments()] == [[[1, 0], [6, 0]], [[-4, 1], [-4, 1]]]
+    assert "hold" in chart.svg()
+
+
 def test_numbers_on_an_axis_do_not_run_into_one_another():
     chart = Chart("c", "t", "x", "y", rows=1).bars(["a"], [70_000.0], [(6e4, 8e4)], ["1.00"])
     chart.figure.draw_without_rendering()

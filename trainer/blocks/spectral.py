@@ -13,6 +13,7 @@ from onegraph.kernels.learner.reduce import LANES
 from onegraph.kernels.learner.spectral import (
     COLUMNS,
     SpectralMatrix,
+    above_cap,
     normalised_or,
     power_iteration,
 )
@@ -112,6 +113,23 @@ class SpectralNorm:
             Buffer("theta_normal", (self.layout.size,), "f32"),
             Buffer("theta_target_normal", (self.layout.size,), "f32"),
         )
+
+    def normalised(
+        self, params: NDArray[np.float32], vectors: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """The online parameters [size] with the matrices as `act_ops` leaves them, on the host.
+
+        Args:
+            params: [size].
+            vectors: ``spectral_vectors`` of a run.
+        """
+        result = params.copy()
+        for matrix in self.matrices[: len(self.names)]:
+            w = matrix.of(params)
+            sigma = power_iteration(w, *matrix.uv(vectors), iterate=False).sigma
+            if above_cap(sigma, self.cap):
+                matrix.of(result)[...] = w * np.float32(self.cap / sigma)
+        return result
 
     def learn_ops(self) -> tuple[Op, ...]:
         """Two nodes: an iteration, and the normalised weights of both networks."""

@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, demo, verify, bench, report, stages, config, guard.
+"""The command line; ``onegraph --help`` lists its commands.
 
 Whatever a user can get wrong ends in one line on standard error: exit 1 for a run that can't be
 done, 2 for a command that can't be read, 130 after Ctrl-C.

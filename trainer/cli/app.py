@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from onegraph.trainer.cli import bench, demo, guard, report, stages, train, verify
+from onegraph.trainer.cli import (
+    bench,
+    data,
+    demo,
+    export,
+    guard,
+    report,
+    stages,
+    train,
+    verify,
+    walkforward,
+)
 from onegraph.trainer.cli.errors import reported
 
 app = typer.Typer(
@@ -20,9 +31,12 @@ app.command("demo")(reported(demo.demo))
 app.command("bench")(reported(bench.run_bench))
 app.command("config")(reported(train.show_config))
 app.command("verify")(reported(verify.verify_stages))
+app.command("walkforward")(reported(walkforward.walkforward))
+app.command("export")(reported(export.export))
 app.command("report")(reported(report.report))
 app.command("guard", context_settings=guard.PASSED_ON, add_help_option=False)(guard.guard)
 app.add_typer(stages.app, name="stages")
+app.add_typer(data.app, name="data")
 
 
 def run(argv: list[str]) -> int:

@@ -22,6 +22,7 @@ from onegraph.trainer.cli.train import (
     run_training,
 )
 from onegraph.trainer.config import Config, load_config
+from onegraph.trainer.run_directory import RunDirectory
 from onegraph.trainer.trainer import Trainer
 
 #: The demo's own folder, which every demo starts anew.
@@ -43,6 +44,7 @@ def demo(
     open_device(config.device).close()  # before the last demo is thrown away
     if run_dir != RUN_DIR:
         refuse_used_folder(run_dir)
+    RunDirectory(run_dir).refuse_if_busy()
     for old in (run_dir / "checkpoints").glob("*.safetensors"):
         old.unlink()
     (run_dir / "metrics.jsonl").unlink(missing_ok=True)

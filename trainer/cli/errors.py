@@ -16,11 +16,15 @@ from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import StageSetError
 from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import ConfigError, MismatchError
+from onegraph.trainer.event_log import TensorBoardUnavailableError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.page.run_folder import RunError
+from onegraph.trainer.policy.errors import ExportError
+from onegraph.trainer.run_directory import RunBusyError
 from onegraph.trainer.stage_times import StageTimesError
 from onegraph.trainer.trainer import TrainerError
+from onegraph.trainer.walkforward.errors import WalkforwardError
 
 P = ParamSpec("P")
 
@@ -31,14 +35,18 @@ EXPECTED = (
     ConfigError,
     DeviceError,
     DeviceUnavailableError,
+    ExportError,
     MarketDataError,
     MismatchError,
     PlotUnavailableError,
     ProgramError,
+    RunBusyError,
     RunError,
     StageSetError,
     StageTimesError,
+    TensorBoardUnavailableError,
     TrainerError,
+    WalkforwardError,
     OSError,
 )
 

@@ -17,7 +17,7 @@ from onegraph.kernels.learner.categorical import support
 from onegraph.stages.flags import StageChoice, choose_stages
 from onegraph.stages.phase_report import PhaseReport
 from onegraph.stages.registry import ALL, stage_names
-from onegraph.trainer.checkpoint import Checkpoint, load_checkpoint
+from onegraph.trainer.checkpoint import CHECKPOINTS, Checkpoint, load_checkpoint
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.config import (
     Config,
@@ -33,6 +33,8 @@ from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
 from onegraph.trainer.loop import Loop, q_error, q_table
 from onegraph.trainer.market import Metrics, comparison_rows
+from onegraph.trainer.market.calendar import summary
+from onegraph.trainer.run_directory import RunDirectory
 from onegraph.trainer.trainer import Trainer, TrainerError
 
 #: Shown below ``onegraph train --help``: every field that a config file or ``--set`` can give.
@@ -88,17 +90,29 @@ def train(
         Path | None,
         typer.Option("--resume", help="A run folder or checkpoint to go on from, with its config."),
     ] = None,
+    tensorboard: Annotated[
+        bool | None,
+        typer.Option(
+            "--tensorboard/--no-tensorboard",
+            help="Write event files into the run's folder; default: the config's.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Train. Ctrl-C saves the state and exits with 130; --resume goes on from it."""
+    if tensorboard is not None:
+        overrides = [*(overrides or ()), f"loop.tensorboard={str(tensorboard).lower()}"]
     if resume is not None:
         if config is not None:
             raise TrainerError(
                 f"--config {config} with --resume {resume}: a resumed run has its own config; leave"
                 " --config out, and change single fields with --set"
             )
+        if resume.is_dir():
+            RunDirectory(resume).refuse_if_busy()
         checkpoint = load_checkpoint(resume)
         settings = resumed_config(checkpoint, overrides, device)
-        folder = run_dir or run_folder_of(checkpoint, Path(settings.run_dir))
+        folder = run_folder_of(checkpoint, run_dir, Path(settings.run_dir))
     else:
         checkpoint = None
         settings = read_config(config, overrides, device)
@@ -114,33 +128,47 @@ def resumed_config(
     return override_config(checkpoint.config, _given(overrides, device), str(checkpoint.path))
 
 
-def run_folder_of(checkpoint: Checkpoint, otherwise: Path) -> Path:
-    """The folder of the run that wrote a checkpoint, or, for a file moved elsewhere, another.
+def run_folder_of(checkpoint: Checkpoint, asked: Path | None, otherwise: Path) -> Path:
+    """Where a run goes on: in the folder that was asked for, or the one that it was in.
+
+    Args:
+        checkpoint: of the run.
+        asked: for a folder; ``None`` for the checkpoint's own.
+        otherwise: for a file that was moved out of a run folder.
 
     Raises:
-        TrainerError: that other folder holds a run.
+        TrainerError: a folder that is not the run's own holds a run.
+        RunBusyError: a process trains in the folder.
     """
     parent = checkpoint.path.parent if checkpoint.path.parent.name else Path.cwd()
-    if parent.name == "checkpoints":
-        return parent.parent
-    refuse_used_folder(otherwise)
-    return otherwise
+    own = parent.parent if parent.name == CHECKPOINTS else None
+    folder = asked or own or otherwise
+    if own is not None and folder.resolve() == own.resolve():
+        RunDirectory(folder).refuse_if_busy()
+    else:
+        refuse_used_folder(folder)
+    return folder
 
 
 def refuse_used_folder(folder: Path) -> None:
-    """A new run does not write over another's checkpoints.
+    """A new run does not write over another's files.
+
+    What a run left that was killed before its first checkpoint is no hindrance: there is nothing
+    to go on from. The loop moves its metrics aside.
 
     Raises:
         TrainerError: the folder holds a run.
+        RunBusyError: a process trains in the folder.
     """
-    last = folder / "checkpoints" / "last.safetensors"
-    if last.exists() or (folder / "checkpoints" / "best.safetensors").exists():
-        how = folder if last.exists() else folder / "checkpoints" / "best.safetensors"
+    run = RunDirectory(folder)
+    run.refuse_if_busy()
+    if there := run.checkpoints:
+        how = folder if run.last in there else there[0]
         raise TrainerError(
             f"{folder} holds a run already; go on with it (--resume {how}), or name another"
             " folder (--run-dir)"
         )
-    if (folder / "metrics.jsonl").exists():
+    if run.metrics.exists() and not run.lock.exists():
         raise TrainerError(
             f"{folder} holds the metrics of another run; remove them, or name another folder"
             " (--run-dir)"
@@ -156,11 +184,17 @@ def run_training(
     trainer = Trainer(config, device, choice.stages, say=console.print, optional=choice.optional)
     if checkpoint is not None:
         trainer.restore(checkpoint.state, checkpoint.progress)
+        if checkpoint.note:
+            console.print(f"{checkpoint.path} {checkpoint.note}", markup=False)
     where = f"from {checkpoint.path}, " if checkpoint is not None else ""
     console.print(
         f"{where}device {device.kind} ({device.name}), stages {stage_names(trainer.stages)}"
         f" (by {choice.source}), run folder {folder}"
     )
+    if trainer.market is not None:
+        console.print(f"bars {summary(trainer.market.bars)}", markup=False)
+        for note in trainer.market.bars.notes:
+            console.print(f"note: {note}", markup=False)
     with stop_on_signal() as asked:
         loop = Loop(trainer, folder, stop=asked)
         epochs = loop.run()
@@ -282,6 +316,8 @@ def evaluate(
     config = resumed_config(loaded, overrides, device)
     trainer = Trainer(config, open_device(config.device), ALL, optional=ALL)
     trainer.restore(loaded.state, loaded.progress)
+    if loaded.note:
+        notes().print(f"{loaded.path} {loaded.note}", markup=False)
     notes().print(f"{loaded.path}: {loaded.progress.learns:,} learning steps")
     print_result(trainer, window)
 

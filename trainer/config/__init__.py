@@ -29,11 +29,13 @@ from .schema import (
     LearningRateSchedule,
     LoopConfig,
     MarketConfig,
+    MarketFeatures,
     MismatchError,
     NetworkConfig,
     ReplayConfig,
     Schedule,
     TauSchedule,
+    WalkforwardConfig,
 )
 
 __all__ = [
@@ -51,11 +53,13 @@ __all__ = [
     "LearningRateSchedule",
     "LoopConfig",
     "MarketConfig",
+    "MarketFeatures",
     "MismatchError",
     "NetworkConfig",
     "ReplayConfig",
     "Schedule",
     "TauSchedule",
+    "WalkforwardConfig",
     "config_from_json",
     "config_reference",
     "config_to_json",

@@ -1,6 +1,7 @@
 """Every field of the config as a row: what the help and the docs are made from."""
 
 from collections.abc import Iterator
+from types import UnionType
 from typing import Any, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
@@ -43,6 +44,9 @@ def type_text(info: FieldInfo) -> str:
         return " | ".join(arguments)
     if type(None) in arguments:
         return _name(arguments[0])
+    annotation: Any = info.annotation
+    if isinstance(annotation, UnionType):
+        return " or ".join(_kind(argument) for argument in arguments)
     if arguments:
         return f"list of {_name(arguments[0])}"
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
@@ -55,6 +59,15 @@ def type_text(info: FieldInfo) -> str:
         if hasattr(constraint, key)
     ]
     return ", ".join([_name(info.annotation), *bounds])
+
+
+def _kind(annotation: Any) -> str:
+    """A type in a field that takes more than one, such as ``list of [date, float]``."""
+    if not (arguments := get_args(annotation)):
+        return _name(annotation)
+    if arguments[-1] is Ellipsis:
+        return f"list of {_kind(arguments[0])}"
+    return f"[{', '.join(_kind(argument) for argument in arguments)}]"
 
 
 def _name(annotation: Any) -> str:

@@ -7,7 +7,15 @@ one step of one lane; k counts learn steps from 0.
 import datetime as dt
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Width = Annotated[int, Field(ge=1, le=65_536, strict=True)]
@@ -15,6 +23,18 @@ Position = Annotated[float, Field(ge=-1e6, le=1e6, strict=True)]
 # TOML has lists and no tuples: the outer type converts, its items do not.
 Widths = Annotated[tuple[Width, ...], Field(strict=False)]
 Positions = Annotated[tuple[Position, ...], Field(strict=False)]
+Horizons = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=100_000, strict=True)], ...], Field(strict=False)
+]
+Spans = Annotated[
+    tuple[Annotated[int, Field(ge=2, le=100_000, strict=True)], ...], Field(strict=False)
+]
+Months = Annotated[int, Field(ge=1, le=1200)]
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+Ordinal = Annotated[int, Field(ge=0, le=1023, strict=True)]
+
+#: Seeds of a walk-forward; more than this is a slip.
+MOST_SEEDS = 1000
 
 
 class MismatchError(ValueError):
@@ -94,20 +114,99 @@ class EpsilonSchedule(Schedule):
     end: Fraction = Field(0.05, description="epsilon from env step `steps` on")
 
 
+def _adjustments(value: object) -> str | tuple[tuple[dt.date, float], ...]:
+    """The name of a file as it is; a list of [date, ratio] with its dates as dates."""
+    if isinstance(value, str):
+        return value
+    kind = "adjustments"
+    if not isinstance(value, list | tuple):
+        raise PydanticCustomError(kind, "use a file's name, or a list such as [[2005-02-28, 0.5]]")
+    rows = []
+    for row in value:
+        match row:
+            case [dt.datetime(), _]:
+                raise PydanticCustomError(kind, "use a date without a time of day, or a file")
+            case [dt.date() as day, int() | float() as ratio]:
+                pass
+            case [str() as text, int() | float() as ratio]:
+                try:
+                    day = dt.date.fromisoformat(text)
+                except ValueError:
+                    problem = "has a date that is none; write dates as in 2005-02-28"
+                    raise PydanticCustomError(kind, problem) from None
+            case _:
+                problem = "has a row that is no date and ratio, such as [2005-02-28, 0.5]"
+                raise PydanticCustomError(kind, problem)
+        if isinstance(ratio, bool) or not 1e-9 <= ratio <= 1e9:
+            raise PydanticCustomError(kind, "has a ratio that is no number above 0, up to 1e9")
+        rows.append((day, float(ratio)))
+    if len({day for day, _ in rows}) != len(rows):
+        raise PydanticCustomError(kind, "has a date twice; give one ratio for each date")
+    return tuple(rows)
+
+
+#: The name of a file, or (first day after a split or roll, ratio of the prices before it).
+Adjustments = Annotated[str | tuple[tuple[dt.date, float], ...], BeforeValidator(_adjustments)]
+
+
+class MarketFeatures(Section):
+    """What the network sees of the bars, each from the bars up to its own.
+
+    The position, its unrealised return and the bars it was held are always there.
+    """
+
+    returns: Horizons = Field(
+        (1, 2, 5, 10, 20), max_length=64, description="bars over which log returns are taken"
+    )
+    volatility: Spans = Field(
+        (10, 20), max_length=64, description="bars over which the volatility of returns is taken"
+    )
+    volume_mean: int = Field(
+        20,
+        ge=0,
+        le=100_000,
+        description="bars of the mean that the log volume is set against; 0: no volume",
+    )
+    bar_shape: bool = Field(
+        default=True, description="the bar's range over its close, and the close's place in it"
+    )
+    clock: bool = Field(
+        default=True, description="time of day and day of week (UTC), for intraday bars"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for field in ("returns", "volatility"):
+            values = getattr(self, field)
+            if len(set(values)) != len(values):
+                raise MismatchError(self, field, "has a number of bars twice; list each once")
+        if not (self.returns or self.volatility or self.volume_mean or self.bar_shape):
+            # The clock alone would do for intraday bars, but says nothing of the market.
+            problem = "is empty, as is every other feature of the bars; ask for one at least"
+            raise MismatchError(self, "returns", problem)
+        return self
+
+
 class MarketConfig(Section):
     """The bars and the trading rules of the market environment."""
 
     data: str = Field(
         "sample",
         min_length=1,
-        description="a CSV or Parquet file of OHLCV bars; 'sample' for the shipped daily bars, "
-        "'sample:IBM' for another of its symbols",
+        description="a CSV, Parquet or Databento file of OHLCV bars; 'sample' for the shipped "
+        "daily bars, 'sample:IBM' for another of its symbols",
     )
     symbol: str = Field(
         "", description="the symbol to read from a file that holds several; empty if it holds one"
     )
     adjust: bool = Field(
         default=True, description="scale prices by adjusted close / close where the data has both"
+    )
+    adjustments: Adjustments = Field(
+        "",
+        description="splits and rolls to take out of the prices: a list of [first date after it, "
+        "ratio], such as [[2005-02-28, 0.5]], or a CSV file of date,ratio; prices before the date "
+        "are multiplied by the ratio; empty: none",
     )
     timezone: str = Field(
         "UTC",
@@ -116,6 +215,16 @@ class MarketConfig(Section):
     )
     bar_stamp: Literal["end", "start"] = Field(
         "end", description="which end of its bar a time of day in the file marks"
+    )
+    bar_seconds: float = Field(
+        0.0,
+        ge=0.0,
+        le=31_622_400.0,
+        description="length of a bar, read when bar_stamp is start; 0: the smallest step between "
+        "bars",
+    )
+    date_order: Literal["month-first", "day-first"] = Field(
+        "month-first", description="which number comes first in dates with slashes: 2/28/2005"
     )
     sizing: Literal["equity", "contracts"] = Field(
         "equity",
@@ -178,11 +287,17 @@ class MarketConfig(Section):
         0.2, gt=0.0, lt=1.0, description="fraction of the bars that selects the checkpoint"
     )
     test: float = Field(0.2, gt=0.0, lt=1.0, description="fraction of the bars that is reported")
+    train_start: dt.date | None = Field(
+        None, description="first day (UTC) of training, read with train_end; absent: the first bar"
+    )
     train_end: dt.date | None = Field(
         None,
         description="first day (UTC) after training; with validation_end it replaces the fractions",
     )
     validation_end: dt.date | None = Field(None, description="first day (UTC) after validation")
+    test_end: dt.date | None = Field(
+        None, description="first day (UTC) after the test, read with train_end; absent: all bars"
+    )
     purge_bars: int = Field(
         0,
         ge=0,
@@ -192,6 +307,8 @@ class MarketConfig(Section):
     embargo_bars: int = Field(
         0, ge=0, le=1_000_000, description="bars dropped at the start of the window that follows"
     )
+
+    features: MarketFeatures = Field(MarketFeatures(), description="features of the bars")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -229,10 +346,20 @@ class MarketConfig(Section):
                 self, absent, "is absent; give both train_end and validation_end, or neither"
             )
         if self.train_end is not None and self.validation_end is not None:
+            if self.train_start is not None and self.train_start >= self.train_end:
+                problem = f"leaves no training; use a day before train_end, {self.train_end}"
+                raise MismatchError(self, "train_start", problem)
             if self.validation_end <= self.train_end:
                 problem = f"leaves no validation; use a day after train_end, {self.train_end}"
                 raise MismatchError(self, "validation_end", problem)
+            if self.test_end is not None and self.test_end <= self.validation_end:
+                problem = f"leaves no test; use a day after validation_end, {self.validation_end}"
+                raise MismatchError(self, "test_end", problem)
             return
+        for field in ("train_start", "test_end"):
+            if getattr(self, field) is not None:
+                problem = "has no meaning without dates; give train_end and validation_end too"
+                raise MismatchError(self, field, problem)
         total = self.train + self.validation + self.test
         if abs(total - 1.0) > 1e-9:
             problem = (
@@ -567,6 +694,9 @@ class LoopConfig(Section):
         le=1e9,
         description="seconds after which a run saves its state and ends, to be resumed; 0: never",
     )
+    tensorboard: bool = Field(
+        default=False, description="write event files for TensorBoard into the run's folder"
+    )
     early_stop_epochs: int = Field(
         0,
         ge=0,
@@ -576,6 +706,59 @@ class LoopConfig(Section):
     early_stop_min_delta: float = Field(
         0.0, ge=0.0, le=1e9, description="how much better a validation score must be to count"
     )
+
+
+def _seeds_of(value: object) -> object:
+    """A number n stands for the seeds 0 to n - 1."""
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SEEDS:
+        return tuple(range(value))
+    return value
+
+
+class WalkforwardConfig(Section):
+    """Windows that walk forward by months, each trained with several seeds.
+
+    `onegraph walkforward` reads it, with env.market's purge_bars and embargo_bars; a single run
+    does not.
+    """
+
+    train_months: Months = Field(36, description="calendar months (UTC) to train on")
+    val_months: Months = Field(12, description="months after those that select the checkpoint")
+    test_months: Months = Field(12, description="months after those that are reported")
+    step_months: Months = Field(
+        12,
+        description="months from one window to the next; test_months has the tests follow one "
+        "another",
+    )
+    seeds: Annotated[tuple[Seed, ...], BeforeValidator(_seeds_of), Field(strict=False)] = Field(
+        (0, 1, 2),
+        min_length=1,
+        max_length=MOST_SEEDS,
+        description="each window is trained with each of these; a number n stands for 0 to n - 1",
+    )
+    workers: int = Field(
+        1, ge=1, le=1024, description="runs at a time, each in its own process; 1: one by one"
+    )
+    gpus: Annotated[tuple[Ordinal, ...], Field(strict=False)] = Field(
+        (),
+        max_length=1024,
+        description="CUDA devices that the workers are spread over, each by its number; empty: "
+        "the one that a run takes by itself",
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for field in ("seeds", "gpus"):
+            values = getattr(self, field)
+            if len(set(values)) != len(values):
+                raise MismatchError(self, field, "has a number twice; list each once")
+        if len(self.gpus) > self.workers:
+            problem = (
+                f"is {len(self.gpus)} devices for workers = {self.workers}, which leaves some"
+                " idle; raise workers, or name fewer"
+            )
+            raise MismatchError(self, "gpus", problem)
+        return self
 
 
 class Config(Section):
@@ -608,6 +791,15 @@ class Config(Section):
     hindsight: HindsightConfig = Field(HindsightConfig(), description="hindsight replay")
     learn: LearnConfig = Field(LearnConfig(), description="learner")
     loop: LoopConfig = Field(LoopConfig(), description="loop")
+    walkforward: WalkforwardConfig = Field(
+        WalkforwardConfig(), description="read by onegraph walkforward"
+    )
+
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _number_of_stages(cls, value: object) -> object:
+        """A lone number means the same whether or not it stands in quotes."""
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -650,4 +842,7 @@ class Config(Section):
         if self.loop.timed_steps > self.loop.epoch_steps:
             problem = f"is more than loop.epoch_steps = {self.loop.epoch_steps}; lower it"
             raise MismatchError(self, "loop.timed_steps", problem)
+        if self.walkforward.gpus and self.device == "host":
+            problem = "names GPUs, and device = 'host' uses none; leave one of the two out"
+            raise MismatchError(self, "walkforward.gpus", problem)
         return self

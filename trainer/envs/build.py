@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from onegraph.trainer.config import Config
+from onegraph.trainer.envs.bars import bars_of, features_of
 from onegraph.trainer.envs.base import Environment
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.coin import CoinEnvironment
@@ -16,13 +16,15 @@ from onegraph.trainer.envs.market import MarketEnvironment
 from onegraph.trainer.envs.tabular import chain, cliff, truncation_probe
 from onegraph.trainer.market import (
     Bars,
+    Features,
     Normaliser,
     Windows,
     compute_features,
-    load_sample,
-    read_bars,
     split,
 )
+
+#: The first whole day that int64 nanoseconds since 1970 can hold.
+FIRST_DATE = "1677-09-22"
 
 
 @dataclass(frozen=True)
@@ -40,58 +42,70 @@ def load_bars(config: Config) -> Bars:
     Raises:
         MarketDataError: with file, line and value.
     """
-    market = config.env.market
-    name, _, symbol = market.data.partition(":")
-    if name == "sample" and not Path(market.data).exists():
-        return load_sample(symbol or market.symbol or "AAPL", adjust=market.adjust)
-    return read_bars(
-        market.data,
-        market.symbol or None,
-        timezone=market.timezone,
-        bar_stamp=market.bar_stamp,
-        adjust=market.adjust,
-    )
+    return bars_of(config.env.market)
 
 
-def build_market(config: Config) -> MarketSetup:
-    """Read, compute features, split, and normalise by the training window alone."""
-    market = config.env.market
+def load_features(config: Config) -> tuple[Bars, Features]:
+    """The bars that the config names, and their raw features.
+
+    Raises:
+        MarketDataError: with file, line and value, or too few bars for the features.
+    """
     bars = load_bars(config)
-    features = compute_features(bars)
+    return bars, compute_features(bars, features_of(config.env.market))
+
+
+def build_market(config: Config, windows: Windows | None = None) -> MarketSetup:
+    """Read, compute features, split, and normalise by the training window alone.
+
+    Args:
+        config: the run's config.
+        windows: used as given, in place of those that the config describes.
+    """
+    bars, features = load_features(config)
+    windows = windows or _split(config, bars, features)
+    normaliser = Normaliser.fit(features, windows.train)
+    environment = MarketEnvironment(
+        bars=bars,
+        features=normaliser.apply(features),
+        rules=config.env.market,
+        first=windows.train.start,
+        last=windows.train.stop,
+        lanes=config.env.lanes,
+        seed=config.seed,
+        max_steps=config.env.max_episode_steps,
+        normaliser=normaliser,
+    )
+    return MarketSetup(bars, windows, environment)
+
+
+def _split(config: Config, bars: Bars, features: Features) -> Windows:
+    """The windows of the config: by dates, or else by shares of the bars."""
+    market = config.env.market
     if market.train_end is not None and market.validation_end is not None:
+        start = FIRST_DATE if market.train_start is None else market.train_start.isoformat()
         middle, late = market.train_end.isoformat(), market.validation_end.isoformat()
         end = max(_day_after(bars), (market.validation_end + dt.timedelta(days=1)).isoformat())
-        windows = split(
+        if market.test_end is not None:
+            end = market.test_end.isoformat()
+        return split(
             bars.time,
-            ("1677-09-22", middle),
+            (start, middle),
             (middle, late),
             (late, end),
             purge=market.purge_bars,
             embargo=market.embargo_bars,
             first_valid=features.first_valid,
         )
-    else:
-        windows = split(
-            bars.time,
-            market.train,
-            market.validation,
-            market.test,
-            purge=market.purge_bars,
-            embargo=market.embargo_bars,
-            first_valid=features.first_valid,
-        )
-    normaliser = Normaliser.fit(features, windows.train)
-    environment = MarketEnvironment(
-        bars=bars,
-        features=normaliser.apply(features),
-        rules=market,
-        first=windows.train.start,
-        last=windows.train.stop,
-        lanes=config.env.lanes,
-        seed=config.seed,
-        max_steps=config.env.max_episode_steps,
+    return split(
+        bars.time,
+        market.train,
+        market.validation,
+        market.test,
+        purge=market.purge_bars,
+        embargo=market.embargo_bars,
+        first_valid=features.first_valid,
     )
-    return MarketSetup(bars, windows, environment)
 
 
 def _day_after(bars: Bars) -> str:

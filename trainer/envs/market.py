@@ -10,10 +10,16 @@ from numpy.typing import NDArray
 from onegraph.stages.program import Buffer, Launch, Op, Ref
 from onegraph.trainer.config.schema import MarketConfig
 from onegraph.trainer.envs.base import TRAINING_LANES, LaneNames, common_buffers
-from onegraph.trainer.market import Bars
+from onegraph.trainer.market import Bars, Normaliser
+from onegraph.trainer.policy.facts import FeatureScaling, PolicyFacts
 
-#: Position, unrealised return and bars held, beside the features.
-POSITION_FEATURES = 3
+#: What stands beside the features (see `env_market`), from the lane's own account.
+POSITION_FEATURE_NAMES = (
+    "position / max |positions|",
+    "log(equity / equity at entry), 0 when flat",
+    "bars held / (bars held + 10)",
+)
+POSITION_FEATURES = len(POSITION_FEATURE_NAMES)
 
 _FILL = {"next_open": 0, "next_close": 1, "close": 2}
 
@@ -26,6 +32,7 @@ class MarketEnvironment:
         features: [T, F] float32, normalised with the training window's statistics.
         trace_len: steps of an episode whose equity and position are kept; 0 keeps none.
         random_start: start episodes at a random bar of the window, for training.
+        normaliser: what made the features, for policies that leave; without it they can't.
     """
 
     bars: Bars = field(repr=False)
@@ -39,6 +46,7 @@ class MarketEnvironment:
     random_start: bool = True
     trace_len: int = 0
     names: LaneNames = TRAINING_LANES
+    normaliser: Normaliser | None = field(default=None, repr=False)
 
     @property
     def observation_width(self) -> int:
@@ -65,6 +73,21 @@ class MarketEnvironment:
     def goal(self) -> None:
         """Bars hold no goal."""
         return
+
+    def policy_facts(self) -> PolicyFacts | None:
+        """How raw features are scaled, and which positions the actions are."""
+        if self.normaliser is None:
+            return None
+        of = self.normaliser
+        return PolicyFacts(
+            observation_width=self.observation_width,
+            action_names=tuple(f"position {p:g}" for p in self.rules.positions),
+            positions=self.rules.positions,
+            scaling=FeatureScaling(
+                names=of.names, mean=tuple(of.mean), std=tuple(of.std), clip=of.clip
+            ),
+            position_features=POSITION_FEATURE_NAMES,
+        )
 
     def buffers(self) -> tuple[Buffer, ...]:
         """Lanes, the trace, and the bars, which every set of lanes shares."""

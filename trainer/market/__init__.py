@@ -4,7 +4,7 @@ The main path: `read_bars` (or `load_sample`) -> `split` or `walk_forward` -> `c
 `Normaliser.fit` on the training window -> the environment -> `evaluate_curve`.
 """
 
-from onegraph.trainer.market.adjust import adjust_by_table
+from onegraph.trainer.market.adjust import AdjustmentTable, adjust_by_table, read_adjustments
 from onegraph.trainer.market.bars import Bars
 from onegraph.trainer.market.errors import MarketDataError
 from onegraph.trainer.market.features import FeatureList, Features, Normaliser, compute_features
@@ -16,10 +16,11 @@ from onegraph.trainer.market.metrics import (
 )
 from onegraph.trainer.market.read import read_bars
 from onegraph.trainer.market.sample import SAMPLE_SYMBOLS, load_sample
-from onegraph.trainer.market.windows import Windows, split, walk_forward
+from onegraph.trainer.market.windows import Windows, split, walk_forward, walk_forward_months
 
 __all__ = [
     "SAMPLE_SYMBOLS",
+    "AdjustmentTable",
     "Bars",
     "FeatureList",
     "Features",
@@ -33,7 +34,9 @@ __all__ = [
     "evaluate_curve",
     "load_sample",
     "periods_per_year",
+    "read_adjustments",
     "read_bars",
     "split",
     "walk_forward",
+    "walk_forward_months",
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onegraph.trainer.market.errors import MarketDataError, fault
+from onegraph.trainer.market.errors import MarketDataError, fault, shown
 from onegraph.trainer.market.rows import (
     PRICES,
     Rows,
@@ -20,7 +20,7 @@ from onegraph.trainer.market.rows import (
     match_columns,
     place,
 )
-from onegraph.trainer.market.stamps import parse_stamp
+from onegraph.trainer.market.stamps import DateOrder, order_remarks, parse_stamp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-def read_csv(path: Path, symbol: str | None, *, adjusted_close: bool) -> Rows:
+def read_csv(
+    path: Path, symbol: str | None, *, adjusted_close: bool, date_order: DateOrder
+) -> Rows:
     """One symbol's rows of the CSV at `path`.
 
     Args:
@@ -36,12 +38,13 @@ def read_csv(path: Path, symbol: str | None, *, adjusted_close: bool) -> Rows:
             whichever the header has more of.
         symbol: the symbol wanted; None where the file holds one.
         adjusted_close: read that column too, where present.
+        date_order: which number of a date with slashes comes first.
 
     Raises:
         MarketDataError: a file or row that cannot be read; it names the line and the value.
     """
     file = str(path)
-    text = _text(path)
+    text, packed = open_text(path)
     header_line = text.readline()
     if not header_line.strip():
         problem = "the file is empty or starts with an empty line"
@@ -53,10 +56,11 @@ def read_csv(path: Path, symbol: str | None, *, adjusted_close: bool) -> Rows:
         columns = match_columns(header, place(file, "line", 1))
         rows: list[tuple[int, list[str]]] = []
         for fields in reader:
-            if not fields:
+            if len(fields) < 2 and not "".join(fields).strip():
                 continue
             if len(fields) != len(header):
-                problem = f"{len(fields)} fields, the header has {len(header)}: {fields!r}"
+                row = shown(separator.join(fields))
+                problem = f"{len(fields)} fields, the header has {len(header)}: {row}"
                 remedy = "Give every row a field for each column, and numbers no thousands commas."
                 raise fault(problem, remedy, place(file, "line", reader.line_num))
             rows.append((reader.line_num, fields))
@@ -67,43 +71,55 @@ def read_csv(path: Path, symbol: str | None, *, adjusted_close: bool) -> Rows:
     if not rows:
         problem = "it has a header and no rows"
         raise fault(problem, _REMEDY, file)
-    chosen = None
+    chosen, held = None, set[str]()
     if "symbol" in columns:
         at = columns["symbol"]
         for line, fields in rows:
             if not fields[at].strip():
-                problem = f"the {header[at]} is empty"
+                problem = f"the {header[at].strip()} is empty"
                 raise fault(problem, "Name the symbol in every row.", place(file, "line", line))
-        chosen = choose_symbol((fields[at].strip() for _, fields in rows), symbol, file)
+        held = {fields[at].strip() for _, fields in rows}
+        chosen = choose_symbol(held, symbol, file)
         rows = [row for row in rows if row[1][at].strip() == chosen]
     wanted = [*PRICES, *(["adj_close"] if adjusted_close and "adj_close" in columns else [])]
     values = {name: np.empty(len(rows)) for name in wanted}
     stamps = []
+    clock = columns["time"]
     for i, (line, fields) in enumerate(rows):
         where = place(file, "line", line)
-        stamps.append(parse_stamp(fields[columns["time"]], where))
+        stamps.append(parse_stamp(fields[clock], where, date_order))
         for name in wanted:
-            values[name][i] = _number(fields[columns[name]], header[columns[name]], where)
+            values[name][i] = number(fields[columns[name]], header[columns[name]], where)
     return Rows(
         file=file,
+        layout=f"CSV separated by {separator}{', gzipped' if packed else ''}",
         unit="line",
         number=[line for line, _ in rows],
         symbol=chosen,
+        symbols=tuple(sorted(held)),
         stamps=stamps,
-        utc=is_utc_name(header[columns["time"]]),
+        utc=is_utc_name(header[clock]),
         values=values,
+        adjusted_close="adj_close" in columns,
+        remarks=order_remarks([fields[clock] for _, fields in rows], date_order),
     )
 
 
 _REMEDY = "Give a CSV with a header such as Date,Open,High,Low,Close,Volume and one bar a line."
 
 
-def _text(path: Path) -> io.StringIO:
+def open_text(path: Path) -> tuple[io.StringIO, bool]:
+    """The text of a file, and whether it was gzipped.
+
+    Raises:
+        MarketDataError: it is not UTF-8, or its gzip data are broken.
+    """
     try:
         raw = path.read_bytes()
-        if raw.startswith(_GZIP_MAGIC):
+        packed = raw.startswith(_GZIP_MAGIC)
+        if packed:
             raw = gzip.decompress(raw)
-        return io.StringIO(raw.decode("utf-8-sig"), newline="")
+        return io.StringIO(raw.decode("utf-8-sig"), newline=""), packed
     except UnicodeDecodeError as error:
         problem = f"byte {error.start} ({error.object[error.start]:#04x}) is not UTF-8"
         raise fault(problem, "Save the file as UTF-8.", str(path)) from error
@@ -112,7 +128,8 @@ def _text(path: Path) -> io.StringIO:
         raise fault(problem, "Fetch or compress the file again.", str(path)) from error
 
 
-def _number(text: str, column: str, where: str) -> float:
+def number(text: str, column: str, where: str) -> float:
+    """The number that `text` writes; `MarketDataError` where it writes none."""
     # float() takes underscores between digits, which no market file means.
     if "_" not in text:
         try:
@@ -123,7 +140,7 @@ def _number(text: str, column: str, where: str) -> float:
 
 
 def _not_a_number(text: str, column: str, where: str) -> MarketDataError:
-    problem = f"{column.strip()} is {text!r}, not a number"
+    problem = f"{column.strip()} is {shown(text)}, not a number"
     remedy = (
         "Write numbers with a decimal point and no thousands marks; leave bars without one out."
     )

@@ -10,6 +10,15 @@ class MarketDataError(ValueError):
     """
 
 
+#: Characters of a file's text that an error shows: a binary file may be one line of any length.
+SHOWN = 60
+
+
+def shown(text: str) -> str:
+    """`text` in quotes, its unprintable characters escaped, cut to `SHOWN` characters."""
+    return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}..."
+
+
 def fault(problem: str, remedy: str, where: str) -> MarketDataError:
     """The error for `problem` found at `where`; `remedy` is a sentence that says what to do."""
     return MarketDataError(f"{where}: {problem}. {remedy}")

@@ -59,6 +59,10 @@ class FeatureList:
                 if value < least:
                     problem = f"{value} bars for {name}"
                     raise fault(problem, f"Use {least} or more.", "feature list")
+            for value in values:
+                if values.count(value) > 1:
+                    problem = f"{value} bars for {name} twice"
+                    raise fault(problem, "Ask for each once.", "feature list")
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,13 +17,15 @@ from onegraph.trainer.market.rows import (
     match_columns,
     place,
 )
-from onegraph.trainer.market.stamps import Stamp, parse_stamp
+from onegraph.trainer.market.stamps import DateOrder, Stamp, order_remarks, parse_stamp
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read_parquet(path: Path, symbol: str | None, *, adjusted_close: bool) -> Rows:
+def read_parquet(
+    path: Path, symbol: str | None, *, adjusted_close: bool, date_order: DateOrder
+) -> Rows:
     """One symbol's rows of the Parquet file at `path`; arguments and errors as for `read_csv`.
 
     The time column holds dates, timestamps (with or without a time zone) or text.
@@ -49,10 +51,11 @@ def read_parquet(path: Path, symbol: str | None, *, adjusted_close: bool) -> Row
         problem = "it has columns and no rows"
         raise fault(problem, "Write one bar a row.", file)
     number = list(range(1, table.num_rows + 1))
-    chosen = None
+    chosen, held = None, set[str]()
     if "symbol" in columns:
         names = [str(name) for name in _values(table, columns["symbol"], file)]
-        chosen = choose_symbol(names, symbol, file)
+        held = set(names)
+        chosen = choose_symbol(held, symbol, file)
         number = [row for row, name in zip(number, names, strict=True) if name == chosen]
         table = table.take(arrow.array([row - 1 for row in number]))
     values = {}
@@ -63,19 +66,28 @@ def read_parquet(path: Path, symbol: str | None, *, adjusted_close: bool) -> Row
             raise fault(problem, "Write prices and volumes as float64.", file)
         cells = _values(table, columns[name], file, number)
         values[name] = np.array([float(cell) for cell in cells], dtype=np.float64)
+    stamps, remarks = _stamps(table, columns["time"], file, number, arrow, date_order)
     return Rows(
         file=file,
+        layout="Parquet",
         unit="row",
         number=number,
         symbol=chosen,
-        stamps=_stamps(table, columns["time"], file, number, arrow),
+        symbols=tuple(sorted(held)),
+        stamps=stamps,
         utc=is_utc_name(header[columns["time"]]),
         values=values,
+        adjusted_close="adj_close" in columns,
+        remarks=remarks,
     )
 
 
 def _values(table: Any, column: int, file: str, number: list[int] | None = None) -> list[Any]:
-    cells: list[Any] = table.column(column).to_pylist()
+    try:
+        cells: list[Any] = table.column(column).to_pylist()
+    except (OverflowError, ValueError) as error:
+        problem = f"column {table.column_names[column]} holds a value that cannot be read: {error}"
+        raise fault(problem, "Keep times to the years 1678 to 2261.", file) from error
     for i, cell in enumerate(cells):
         if cell is None:
             where = place(file, "row", number[i] if number else i + 1)
@@ -84,7 +96,10 @@ def _values(table: Any, column: int, file: str, number: list[int] | None = None)
     return cells
 
 
-def _stamps(table: Any, column: int, file: str, number: list[int], arrow: Any) -> list[Stamp]:
+def _stamps(
+    table: Any, column: int, file: str, number: list[int], arrow: Any, date_order: DateOrder
+) -> tuple[list[Stamp], tuple[str, ...]]:
+    """The stamps of a column, and remarks on how its text was read."""
     cells = table.column(column)
     kind = cells.type
     nanos = [0] * len(number)
@@ -107,15 +122,16 @@ def _stamps(table: Any, column: int, file: str, number: list[int], arrow: Any) -
         problem = f"column {table.column_names[column]} holds {kind}, not times"
         raise fault(problem, "Write it as a date, a timestamp or ISO text.", file)
     stamps = []
-    for i, cell in enumerate(_values(table, column, file, number)):
+    written = _values(table, column, file, number)
+    for i, cell in enumerate(written):
         if isinstance(cell, str):
-            stamps.append(parse_stamp(cell, place(file, "row", number[i])))
+            stamps.append(parse_stamp(cell, place(file, "row", number[i]), date_order))
         elif isinstance(cell, datetime):
             wall = cell.replace(tzinfo=None)
             stamps.append(Stamp(wall, nanos[i], cell.utcoffset(), has_clock=True))
         else:
             stamps.append(_date_stamp(cell))
-    return stamps
+    return stamps, order_remarks([cell for cell in written if isinstance(cell, str)], date_order)
 
 
 def _date_stamp(day: date) -> Stamp:

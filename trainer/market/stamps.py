@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
 from onegraph.trainer.market.bars import DAY_NS, I64
-from onegraph.trainer.market.errors import fault
+from onegraph.trainer.market.errors import fault, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,9 +21,16 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _CLOCK = r"(?:[T ]+(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?)?"
 _YEAR_FIRST = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})" + _CLOCK)
 _DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})" + _CLOCK)
-_MONTH_FIRST = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})" + _CLOCK)
+_SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})" + _CLOCK)
 
 _FORMS = "Write it as 2005-02-28, 2005-02-28 16:00:00, 28.02.2005 16:00:00.000 or 2/28/2005."
+
+#: Which number of a date with slashes comes first; nothing in 1/2/2020 itself tells.
+DateOrder = Literal["month-first", "day-first"]
+DATE_ORDERS: Final = ("month-first", "day-first")
+
+#: A bar is at most this long, in seconds: 366 days.
+_LONGEST_BAR: Final = 366 * 86_400
 
 # int64 nanoseconds end in April 2262 and start in September 1677.
 _FIRST_YEAR, _LAST_YEAR = 1678, 2261
@@ -45,11 +52,12 @@ class Stamp(NamedTuple):
     has_clock: bool
 
 
-def parse_stamp(text: str, where: str) -> Stamp:
+def parse_stamp(text: str, where: str, date_order: DateOrder = "month-first") -> Stamp:
     """The stamp that `text` writes.
 
-    Year-month-day, day.month.year and month/day/year are read, each with an optional time of day
-    (to the nanosecond) and, after it, an optional offset from UTC.
+    Year-month-day, day.month.year and month/day/year (or, declared by `date_order`, day/month/year)
+    are read, each with an optional time of day (to the nanosecond) and, after it, an optional
+    offset from UTC.
 
     Raises:
         MarketDataError: any other text, or a date that is not in the calendar; it names `where`.
@@ -59,10 +67,19 @@ def parse_stamp(text: str, where: str) -> Stamp:
         year, month, day, *clock = match.groups()
     elif match := _DAY_FIRST.fullmatch(text):
         day, month, year, *clock = match.groups()
-    elif match := _MONTH_FIRST.fullmatch(text):
+    elif match := _SLASHES.fullmatch(text):
         month, day, year, *clock = match.groups()
+        if date_order == "day-first":
+            month, day = day, month
+        if int(month) > 12 >= int(day):
+            other = DATE_ORDERS[date_order == "month-first"]
+            problem = (
+                f"{text!r} has no month {int(month)}; dates with slashes are read {date_order}"
+            )
+            remedy = f"If the file writes them so, declare date_order = {other!r}."
+            raise fault(problem, remedy, where)
     else:
-        problem = f"{text!r} is not a date that can be read"
+        problem = f"{shown(text)} is not a date that can be read"
         raise fault(problem, _FORMS, where)
     hour, minute, second, fraction, offset = clock
     nanos = int((fraction or "").ljust(9, "0"))
@@ -77,6 +94,24 @@ def parse_stamp(text: str, where: str) -> Stamp:
         problem = f"{text!r} is not in the calendar: {error}"
         raise fault(problem, _FORMS, where) from error
     return Stamp(wall, nanos % 1000, shift, hour is not None)
+
+
+def order_remarks(texts: Sequence[str], date_order: DateOrder) -> tuple[str, ...]:
+    """A remark if nothing in the dates tells which of their numbers is the month.
+
+    Args:
+        texts: T stamps as written.
+        date_order: how they were read.
+    """
+    slashes = [match for text in texts if (match := _SLASHES.fullmatch(text.strip()))]
+    told = any(max(int(m[1]), int(m[2])) > 12 for m in slashes)
+    unlike = [m[0] for m in slashes if int(m[1]) != int(m[2])]
+    if told or not unlike:
+        return ()
+    return (
+        f"dates such as {unlike[0]} could be read day-first and month-first, and no date in the "
+        f"file tells; they were read {date_order} (date_order)",
+    )
 
 
 def zone(name: str) -> ZoneInfo:
@@ -144,11 +179,12 @@ def ends_from_starts(time: I64, bar_seconds: float | None, where: str) -> I64:
         MarketDataError: the length is not above 0, or cannot be told from the steps.
     """
     if bar_seconds is not None:
-        length = round(bar_seconds * 1e9)
-        if length <= 0:
+        # The comparison is false for NaN too.
+        if not 1e-9 <= bar_seconds <= _LONGEST_BAR:
             problem = f"bar_seconds is {bar_seconds!r}"
-            raise fault(problem, "Give the length of a bar in seconds, above 0.", where)
-        return time + np.int64(length)
+            remedy = f"Give the length of a bar in seconds, above 0 and at most {_LONGEST_BAR}."
+            raise fault(problem, remedy, where)
+        return time + np.int64(round(bar_seconds * 1e9))
     remedy = "Say how long a bar is with bar_seconds."
     if len(time) < 2:
         problem = "one bar does not show how long a bar is"

@@ -6,6 +6,7 @@ in Financial Machine Learning" (2018), section 7.4, for windows that only ever l
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import math
 from dataclasses import dataclass
@@ -116,6 +117,58 @@ def split(
     return _separate(ranges, labels, purge, embargo)
 
 
+def walk_forward_months(
+    time: I64,
+    train_months: int,
+    val_months: int,
+    test_months: int,
+    step_months: int,
+    *,
+    first_valid: int = 0,
+) -> list[tuple[dt.date, dt.date, dt.date, dt.date]]:
+    """The months of `walk_forward`'s windows, without looking at what they hold.
+
+    Args:
+        time: as for `walk_forward`, and so are the others.
+        train_months: length of the training windows.
+        val_months: length of the validation windows.
+        test_months: length of the test windows.
+        step_months: from one set of windows to the next.
+        first_valid: as for `split`.
+
+    Returns:
+        For each set of windows the first days (UTC) of training, of validation, of the test, and
+        of what follows the test.
+
+    Raises:
+        MarketDataError: a length that is not above 0, too few months for one set of windows.
+    """
+    _check_arguments(time, 0, 0, first_valid)
+    lengths = (train_months, val_months, test_months)
+    for name, months in zip(
+        ("train_months", "val_months", "test_months", "step_months"),
+        (*lengths, step_months),
+        strict=True,
+    ):
+        if months < 1:
+            problem = f"{months!r} months"
+            raise fault(problem, "Use 1 or more.", name)
+    month = _months(time)
+    begin, end = int(month[first_valid]), int(month[-1]) + 1
+    if begin + sum(lengths) > end:
+        problem = (
+            f"{sum(lengths)} months are asked for, {np.datetime64(begin, 'M')} to "
+            f"{np.datetime64(end - 1, 'M')} are {end - begin}"
+        )
+        raise fault(problem, "Shorten the windows or give more bars.", "walk-forward")
+    found = []
+    for first in range(begin, end - sum(lengths) + 1, step_months):
+        edges = [first + sum(lengths[:i]) for i in range(4)]
+        days = [np.datetime64(edge, "M").astype("datetime64[D]").item() for edge in edges]
+        found.append((days[0], days[1], days[2], days[3]))
+    return found
+
+
 def walk_forward(
     time: I64,
     train_months: int,
@@ -149,30 +202,13 @@ def walk_forward(
             empty window (named, with its range), a negative purge or embargo.
     """
     _check_arguments(time, purge, embargo, first_valid)
-    lengths = (train_months, val_months, test_months)
-    for name, months in zip(
-        ("train_months", "val_months", "test_months", "step_months"),
-        (*lengths, step_months),
-        strict=True,
-    ):
-        if months < 1:
-            problem = f"{months!r} months"
-            raise fault(problem, "Use 1 or more.", name)
-    month = _months(time)
-    begin, end = int(month[first_valid]), int(month[-1]) + 1
-    if begin + sum(lengths) > end:
-        problem = (
-            f"{sum(lengths)} months are asked for, {np.datetime64(begin, 'M')} to "
-            f"{np.datetime64(end - 1, 'M')} are {end - begin}"
-        )
-        raise fault(problem, "Shorten the windows or give more bars.", "walk-forward")
     found = []
-    for first in range(begin, end - sum(lengths) + 1, step_months):
-        edges = [first + sum(lengths[:i]) for i in range(4)]
-        starts = [np.datetime64(edge, "M") for edge in edges]
-        at = [int(start.astype("datetime64[ns]").astype(np.int64)) for start in starts]
+    for days in walk_forward_months(
+        time, train_months, val_months, test_months, step_months, first_valid=first_valid
+    ):
+        at = [int(np.datetime64(day, "ns").astype(np.int64)) for day in days]
         ranges = [_indices(time, at[i], at[i + 1], first_valid) for i in range(3)]
-        labels = [f"[{starts[i]}, {starts[i + 1]})" for i in range(3)]
+        labels = [f"[{days[i]:%Y-%m}, {days[i + 1]:%Y-%m})" for i in range(3)]
         found.append(_separate(ranges, labels, purge, embargo))
     return found
 
