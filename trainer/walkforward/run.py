@@ -127,7 +127,7 @@ def train_run(
             ),
             curves_file=CURVES,
             curves_digest=digest_of_curves(curves),
-            stages=format_set(stages),
+            stages=format_set(trainer.stages),
             device=f"{device.kind} ({device.name})",
         )
         write_result(folder, record, curves)
