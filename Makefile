@@ -4,7 +4,8 @@
 #   PYTHON=...   the interpreter to use (default: the first of python3.12, python3.11, python3 that
 #                is 3.11 or later)
 #   NO_VENV=1    install nothing: run PYTHON with the packages it has, importing this checkout
-#   ARGS=...     more arguments for pytest or for the demo
+#   ARGS=...     more arguments for pytest, for the demo or for the proofs
+#   DEVICE=...   what the proofs run on: auto, cuda or host (default: auto)
 #   TOOL=...     of compute-sanitizer, for gpu-sanitize: memcheck, racecheck, initcheck or synccheck
 #                (default: all four)
 
@@ -15,6 +16,7 @@ SHELL := /bin/bash
 
 VENV ?= .venv
 ARGS ?=
+DEVICE ?= auto
 TOOL ?=
 LAYERS := guards kernels stages trainer
 INSTALL_INPUTS := pyproject.toml setup.py constraints.txt
@@ -35,7 +37,7 @@ endif
 PYTEST := $(PY) -P -m pytest
 
 .PHONY: help demo test quick check format docs types browser gpu-test gpu-sanitize gpu-bench \
-  bench soak clean
+  bench proofs soak clean
 
 help:
 	@echo "make demo       train on the shipped market sample on the CPU, all stages on"
@@ -49,6 +51,7 @@ help:
 	@echo "make gpu-sanitize  a few of them under compute-sanitizer's tools"
 	@echo "make gpu-bench  time the stages, and other libraries, on a GPU"
 	@echo "make bench      time the stages on the CPU"
+	@echo "make proofs     train on tasks whose right answer is known (ARGS='cartpole --jobs 3')"
 	@echo "make soak       the tests that are too slow for CI"
 	@echo "make clean      remove the environment, caches and build outputs"
 
@@ -96,6 +99,10 @@ gpu-bench: $(DEV)
 
 bench: $(DEV)
 	@$(PYTEST) -m "not gpu" tests/bench $(BENCH) $(ARGS)
+
+# Minutes on a GPU, an hour without; `onegraph prove --list` says what they are.
+proofs: $(DEV)
+	@$(ONEGRAPH) prove --device $(DEVICE) $(ARGS)
 
 soak: $(DEV)
 	@$(PYTEST) -m soak tests $(ARGS)

@@ -34,7 +34,10 @@ ROUND_TRIPS = (
 
 
 def refusal(program: StepProgram) -> str:
-    """What of a round stands outside a graph, and so can't be in one."""
+    """What of a round is missing, or stands outside a graph and so can't be in one."""
+    for part in program.phases:
+        if not part.ops:
+            return f"program {part.name} has no work, so there are no rounds to loop over"
     for phase, op in program.ops():
         if not isinstance(op, GraphLaunch):
             return (

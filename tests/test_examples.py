@@ -217,3 +217,12 @@ def test_the_page_names_files_that_are_there() -> None:
     for command in blocks(text, "console"):
         for path in re.findall(r"examples/\S+", command):
             assert (ROOT / path).is_file()
+
+
+def test_cartpole_is_learned_in_a_few_steps(tmp_path: Path) -> None:
+    """The example asserts its margin itself; it is at most 80 lines, as examples are to read."""
+    example = EXAMPLES / "train_cartpole.py"
+    assert len(example.read_text().splitlines()) < 80
+    done = python(str(example), "1000", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "{'graph_launch': 1, 'dtoh': 1, 'sync': 1}" in done.stdout

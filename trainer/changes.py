@@ -12,6 +12,7 @@ FIXED: Mapping[str, str] = {
     "stages": "the trainer's stages were chosen when it was made",
     "device": "the state lies on the device that it was made on",
     "preset": "it says which parts the learner has",
+    "offline": "the rows that it learns from were loaded when it was made",
     "env": "the lanes are in the middle of their episodes",
     "replay.capacity": "the replay's rows lie in a ring of this length",
     "replay.memory_cap_mb": "the replay has been allocated",

@@ -47,7 +47,8 @@ class EventLog:
 
     Args:
         folder: made if it is not there; older files stay.
-        env_steps: of the state: what older files have past it is hidden by TensorBoard.
+        env_steps: of the state, or its learn steps where nothing is collected: what older files
+            have past it is hidden by TensorBoard.
 
     Raises:
         TensorBoardUnavailableError: tensorboardX is not installed.
@@ -76,7 +77,8 @@ class EventLog:
         """Write one epoch's figures, and flush them to the file.
 
         Args:
-            env_steps: at the epoch's end; the step of every scalar.
+            env_steps: at the epoch's end, or learn steps where nothing is collected; the step of
+                every scalar.
             summary: `EpochSummary` as a dict. A figure that is ``None`` or no number has no point.
         """
         for tag, value in scalars(summary):

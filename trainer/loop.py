@@ -26,17 +26,17 @@ from onegraph.trainer.checkpoint import (
     save_checkpoint,
 )
 from onegraph.trainer.config import config_to_toml
-from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
-from onegraph.trainer.envs.tabular import TabularEnvironment
-from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
+from onegraph.trainer.envs.base import FinishedEpisodes
 from onegraph.trainer.event_log import EventLog, require_tensorboard
 from onegraph.trainer.market import Metrics
 from onegraph.trainer.metrics_log import append_line, keep_epochs
+from onegraph.trainer.offline import held_out_figures
 from onegraph.trainer.part_figures import PartFigures, part_figures
 from onegraph.trainer.progress import Display, ProgressDisplay
 from onegraph.trainer.replay import BATCH
 from onegraph.trainer.run_directory import RunDirectory
 from onegraph.trainer.trainer import LEARNED, Progress, Trainer, TrainerError
+from onegraph.trainer.validation import validator
 
 #: How often the display, and the check for skipped steps, look at the published record.
 DISPLAY_EVERY = 64
@@ -79,6 +79,7 @@ class EpochSummary:
         epoch_skipped, epoch_invalid_rows: in this epoch.
         skipped_in_a_row: steps of the longest run of skipped ones that reaches into this epoch.
         parts: of the epoch's last learning step; ``None`` where no such part is on.
+        extra: by name what the environment measures, and the means of the collected episodes.
         stages, device: under which its times were taken; a resumed run may change them.
     """
 
@@ -115,12 +116,15 @@ class EpochSummary:
         """A line for the log."""
         parts = [
             f"epoch {self.epoch}",
-            f"{self.env_steps:,} env steps",
+            # An offline run steps no environment.
+            f"{self.env_steps:,} env steps" if self.env_steps else f"{self.learn_steps:,} steps",
             f"loss {self.loss:.4g}",
             f"Q {self.q_mean:.4g}",
             f"step_ms {self.step_ms:.3f}",
             f"{self.seconds:.1f} s",
         ]
+        if (gain := self.extra.get("episode_return")) is not None:
+            parts.append(f"return {gain:.4g} of {self.extra['episodes']:,.0f} episodes")
         if self.score is not None:
             parts.append(f"score {self.score:.4g}")
         if self.epoch_skipped:
@@ -149,6 +153,7 @@ class Loop:
             `loop.tensorboard` the event files.
         stop: asked between steps; when it says yes the state is saved and the run ends with
             `InterruptedRunError`.
+        after_epoch: called at the end of each epoch with its summary, when no step runs.
         display: makes what shows the progress, from the total and a label.
 
     Raises:
@@ -162,9 +167,11 @@ class Loop:
         *,
         stop: Callable[[], bool] = lambda: False,
         display: Callable[[int, str], Display] = ProgressDisplay,
+        after_epoch: Callable[[EpochSummary], None] = lambda _: None,
     ) -> None:
         self.trainer, self.run_dir, self.stop = trainer, run_dir, stop
         self.directory = RunDirectory(run_dir)
+        self.after_epoch = after_epoch
         self.config = trainer.config
         if self.config.loop.tensorboard:
             require_tensorboard()
@@ -177,18 +184,7 @@ class Loop:
         self.display: Display | None = None
         self._make_display = display
         self._begun = trainer.progress.learns
-        self._validation: WindowEvaluator | None = None
-        if trainer.market is not None:
-            self._validation = WindowEvaluator(
-                trainer.programs,
-                trainer.workspace,
-                trainer.market,
-                trainer.market.windows.validation,
-                "validation",
-            )
-        self._goals: GoalEvaluator | None = None
-        if isinstance(trainer.environment, BitFlipEnvironment):
-            self._goals = GoalEvaluator(trainer.programs, trainer.workspace, trainer.environment)
+        self._validate = validator(trainer.environment, trainer)
 
     # ---------------------------------------------------------------- files
 
@@ -257,19 +253,19 @@ class Loop:
         with self.directory.claimed(self._say), ExitStack() as stack:
             self._prepare()
             if self.config.loop.tensorboard:
-                log = EventLog(self.directory.events, self.trainer.env_steps)
+                log = EventLog(self.directory.events, self._done)
                 self.events = stack.enter_context(log)
             self._train()
         return self.epochs
 
     def _train(self) -> None:
         self._begun = self.trainer.progress.learns
-        total, limit = self.config.loop.total_env_steps, self.config.loop.time_limit_s
+        total, limit = self._total, self.config.loop.time_limit_s
         self._deadline = time.monotonic() + limit if limit else math.inf
         with self._make_display(total, f"stages {format_set(self.trainer.stages)}") as display:
             self.display = display
             try:
-                while self.trainer.env_steps < total and not self._stale():
+                while self._done < total and not self._stale():
                     if self._late():
                         self._say(f"loop.time_limit_s = {limit:g} is over; go on with --resume")
                         break
@@ -279,6 +275,21 @@ class Loop:
         self._save(self.last_checkpoint)
         if not self.best_checkpoint.exists():
             self._save(self.best_checkpoint)
+
+    @property
+    def _total(self) -> int:
+        """Where the run ends: in env steps, or in learn steps where nothing is collected."""
+        config = self.config
+        return config.loop.total_env_steps if self._collects else config.offline.learn_steps
+
+    @property
+    def _done(self) -> int:
+        """How far it is, in the unit of `_total`."""
+        return self.trainer.env_steps if self._collects else self.trainer.progress.learns
+
+    @property
+    def _collects(self) -> bool:
+        return self.trainer.offline is None
 
     def _stale(self) -> bool:
         patience = self.config.loop.early_stop_epochs
@@ -295,8 +306,11 @@ class Loop:
         # A run that is resumed within an epoch goes on to the end of that epoch.
         begin = trainer.progress.learns // loop.epoch_steps * loop.epoch_steps
         goal = begin + loop.epoch_steps
+        if not self._collects:
+            goal = min(goal, total)
+        each = loop.learn_every if self._collects else 0
         stamp, step_ms, learning_since = 0, 0.0, 0.0
-        while trainer.progress.learns < goal and trainer.env_steps < total:
+        while trainer.progress.learns < goal and self._done < total:
             self._check_stop()
             if self._late():
                 return
@@ -304,14 +318,14 @@ class Loop:
                 learning_since = learning_since or time.perf_counter()
                 self._take_rounds(count)
                 continue
-            for _ in range(loop.learn_every):
+            for _ in range(each):
                 trainer.collect()
             if trainer.rows < loop.start_steps:
                 self._show("filling the replay")
                 continue
             learning_since = learning_since or time.perf_counter()
             round_end = min(trainer.progress.learns + loop.learns_per_collect, goal)
-            ends = round_end == goal or trainer.env_steps >= total
+            ends = round_end == goal or self._done >= total
             end = self._epoch_end(goal, total, round_end)
             while (step := trainer.progress.learns) < round_end:
                 if ends and step == round_end - 1:
@@ -462,7 +476,7 @@ class Loop:
 
     def _show(self, note: str) -> None:
         if self.display is not None:
-            self.display.update(self.trainer.env_steps, note)
+            self.display.update(self._done, note)
 
     @cold_path("once an epoch")
     def _finish_epoch(self, steps: int, step_ms: float, wall_ms: float, started: float) -> None:
@@ -496,17 +510,20 @@ class Loop:
             device=f"{trainer.device.kind} ({trainer.device.name})",
         )
         trainer.progress.invalid_rows = invalid
+        if (finished := trainer.take_finished()) is not None:
+            summary.extra.update(_collected(finished))
         is_best = self._score(summary)
         summary.seconds = time.perf_counter() - started
         self.epochs.append(summary)
         # Before any checkpoint of the epoch, so that whichever is gone on from has its line.
         append_line(self.directory.metrics, summary.as_json())
         if self.events is not None:
-            self.events.write(summary.env_steps, _finite(asdict(summary)))
+            self.events.write(self._done, _finite(asdict(summary)))
         if is_best:
             self._save(self.best_checkpoint)
         if self.display is not None:
             self.display.say(summary.line())
+        self.after_epoch(summary)
         at = history["stamp_end"]
         longest = int(np.argmax(np.minimum(runs, at - self._begun)))
         if self._too_many(int(at[longest]), int(runs[longest])):
@@ -517,17 +534,15 @@ class Loop:
 
     def _score(self, summary: EpochSummary) -> bool:
         """Evaluate; gives whether the state is the best so far."""
-        if self._validation is not None:
-            summary.validation = self._validation.metrics()
-            summary.score = summary.validation.sharpe
-        elif self._goals is not None:
-            summary.score = summary.extra["success_rate"] = self._goals.success_rate()
-        elif isinstance(self.trainer.environment, TabularEnvironment):
-            error = q_error(self.trainer, self.trainer.environment)
-            summary.extra["max_q_error"] = error
-            summary.score = -error
-        if summary.score is None:
+        offline = self.trainer.offline
+        if offline is not None and offline.held_out is not None:
+            # No score: values that agree with one another are not a policy that is good.
+            summary.extra |= held_out_figures(self.trainer, offline.held_out)
+        if self._validate is None:
             return False
+        found = self._validate()
+        summary.score, summary.validation = found.score, found.metrics
+        summary.extra.update(found.figures)
         progress, least = self.trainer.progress, self.config.loop.early_stop_min_delta
         best = progress.best_score
         if math.isfinite(summary.score) and (best is None or summary.score > best + least):
@@ -537,17 +552,17 @@ class Loop:
         return False
 
 
+def _collected(finished: FinishedEpisodes) -> dict[str, float]:
+    """The epoch's episodes in numbers; nothing but their count where none ended."""
+    count = len(finished.returns)
+    if not count:
+        return {"episodes": 0.0}
+    return {
+        "episodes": float(count),
+        "episode_return": float(finished.returns.mean()),
+        "episode_length": float(finished.lengths.mean()),
+    }
+
+
 def _named(arrays: list[str]) -> str:
     return f"{', '.join(arrays)} {'holds' if len(arrays) == 1 else 'hold'} NaN or infinity"
-
-
-def q_table(trainer: Trainer, environment: TabularEnvironment) -> np.ndarray[Any, Any]:
-    """The learned action values [S, A] of a tabular environment."""
-    observations = np.eye(environment.observation_width, dtype=np.float32)
-    return trainer.q_values(observations)
-
-
-def q_error(trainer: Trainer, environment: TabularEnvironment) -> float:
-    """The largest difference from the exact action values, over states that can be visited."""
-    exact = environment.optimal_q(trainer.config.learn.gamma)
-    return float(np.abs(q_table(trainer, environment) - exact).max())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from onegraph.kernels.common.layout import (
     COUNTERS,
@@ -20,6 +21,7 @@ from onegraph.kernels.learner.maintain import blocks_for
 from onegraph.kernels.learner.publish import RECORD
 from onegraph.stages.program import (
     Buffer,
+    Copy,
     Fragment,
     Launch,
     Op,
@@ -31,7 +33,7 @@ from onegraph.stages.program import (
 )
 from onegraph.stages.round_program import round_program
 from onegraph.trainer.blocks.emit import Emit
-from onegraph.trainer.envs.base import Environment, ungraphed
+from onegraph.trainer.envs.base import Environment, HostStepped, ungraphed
 from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.learner import Learner, adam_groups
 from onegraph.trainer.legacy.parts import LegacyParts
@@ -61,7 +63,12 @@ PHASES = (
     "per_priority",
 )
 
+#: The phases of a collecting step whose lanes are on the device.
 COLLECT_PHASES = ("act", "env_step", "insert", "counters")
+
+#: And of one whose lanes the host steps in between: what the last actions led to is taken in first,
+#: so that the host can do the next ones while the device learns.
+HOST_COLLECT_PHASES = ("receive", "insert", "counters", "act")
 
 
 def state_buffers(shapes: Shapes) -> tuple[Buffer, ...]:
@@ -295,16 +302,26 @@ class DqnPrograms:
     # ---------------------------------------------------------------- collect and evaluate
 
     def collect(self) -> StepProgram:
-        """Act in every lane, step the environment, insert what happened: stage 0's form."""
+        """Act in every lane, step the environment, insert what happened: stage 0's form.
+
+        Lanes that the host steps have done so before; they act last. Where the replay holds
+        recorded transitions, nothing is collected: the program is empty.
+        """
+        if self.shapes.config.offline.transitions:
+            return StepProgram("collect", "collect", (), ())
         acting, values = self._acting()
         act, insert = self.legacy.act(values), self.legacy.insert()
         counters = self.legacy.counters(1)
+        order = COLLECT_PHASES
+        if isinstance(self.environment, HostStepped):
+            order = HOST_COLLECT_PHASES
         work = {
             "act": (
                 *acting.take(),
                 *_grouped("act", act.ops),
             ),
             "env_step": (self.environment.step(),),
+            "receive": (self.environment.step(),),
             "insert": _grouped("insert", insert.ops),
             "counters": _grouped("counters", counters.ops),
         }
@@ -313,7 +330,7 @@ class DqnPrograms:
             "collect",
             tuple(
                 Phase(name, work[name], frozenset({"replay"} if name == "insert" else ()))
-                for name in COLLECT_PHASES
+                for name in order
             ),
             merge_buffers(
                 state_buffers(self.shapes),
@@ -328,10 +345,19 @@ class DqnPrograms:
     def epoch(self, collect: StepProgram, learn: StepProgram) -> StepProgram:
         """The round that an epoch is many of: `collect` and `learn` as often as the config says.
 
+        Lanes that the host steps are shown the actions of each collecting step.
+
         Raises:
             ProgramError: that are too many for one program.
         """
         loop = self.shapes.config.loop
+        if isinstance(self.environment, HostStepped) and collect.phases:
+            shown = self.actions(self.environment, "collect")
+            collect = replace(
+                collect,
+                phases=(*collect.phases, *shown.phases),
+                buffers=merge_buffers(collect.buffers, shown.buffers),
+            )
         steps = ((collect, loop.learn_every), (learn, loop.learns_per_collect))
         return round_program("epoch", steps)
 
@@ -357,26 +383,54 @@ class DqnPrograms:
         names, lanes = environment.names, environment.lanes
         acting = self.shapes.network.emit(f"{names.prefix}_act_", lanes, Pass.EVALUATE)
         head = self.shapes.network.act(acting, Ref(names.obs), Pass.EVALUATE)
-        program = StepProgram(
-            f"evaluate_{names.prefix}",
-            "epoch",
+        act = self._act(head.buffer, names.action, lanes, greedy=True)
+        phases = [
+            Phase("act", (*acting.take(), act)),
+            Phase("env_step", (environment.step(),)),
+        ]
+        if isinstance(environment, HostStepped):
+            phases = [Phase("receive", (environment.reset(),)), phases[0]]
+        return self._outside(f"evaluate_{names.prefix}", phases, acting, environment)
+
+    def begin(self) -> StepProgram:
+        """Take in the first observations of lanes that the host steps, and act; ungraphed."""
+        acting, values = self._acting()
+        act = self._act(
+            values.buffer,
+            self.environment.names.action,
+            self.shapes.lanes,
+            greedy=self.shapes.network.noisy is not None,
+        )
+        phases = [
+            Phase("receive", (self.environment.reset(),)),
+            Phase("act", (*acting.take(), act)),
+        ]
+        return self._outside("begin", phases, acting, self.environment)
+
+    def _outside(
+        self, name: str, phases: list[Phase], acting: Emit, environment: Environment
+    ) -> StepProgram:
+        """A program outside any step, whose kernels are those launched outside graphs."""
+        buffers = merge_buffers(state_buffers(self.shapes), acting.buffers, environment.buffers())
+        return StepProgram(name, "epoch", tuple(phases), buffers).pruned().map_ops(ungraphed)
+
+    @staticmethod
+    def actions(environment: Environment, scope: Literal["collect", "epoch"]) -> StepProgram:
+        """Copy the actions of lanes that the host steps to where it can read them.
+
+        The copy waits for all that came before it: the host may then write to the lanes' pinned
+        memory, which no kernel reads until the next collecting step.
+        """
+        names = environment.names
+        return StepProgram(
+            f"{names.prefix}_actions",
+            scope,
+            (Phase("actions", (Copy(Ref(names.host_action), Ref(names.action), "dtoh"),)),),
             (
-                Phase(
-                    "act",
-                    (
-                        *acting.take(),
-                        self._act(head.buffer, names.action, lanes, greedy=True),
-                    ),
-                ),
-                Phase("env_step", (environment.step(),)),
+                *(b for b in environment.buffers() if b.name == names.action),
+                Buffer(names.host_action, (environment.lanes,), "i32", "host"),
             ),
-            merge_buffers(
-                state_buffers(self.shapes),
-                acting.buffers,
-                environment.buffers(),
-            ),
-        ).pruned()
-        return program.map_ops(ungraphed)
+        )
 
 
 def _grouped(group: str, ops: tuple[Op, ...]) -> tuple[Op, ...]:

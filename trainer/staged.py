@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from onegraph.stages.budget import Budget
 from onegraph.stages.program import ProgramError, StepProgram
-from onegraph.stages.registry import STAGES, StageSet, apply, budget, refusals
+from onegraph.stages.registry import (
+    STAGES,
+    StageSet,
+    StageSetError,
+    apply,
+    budget,
+    by_number,
+    refusals,
+)
 from onegraph.trainer.program import DqnPrograms
 
 
@@ -18,6 +26,7 @@ class StagedPrograms:
     Attributes:
         stages: those that are on.
         refused: those that were asked for and can't be on, with the reason.
+        collect: without a phase where nothing is collected.
         epoch: the program of a round, where the device loops over it; else ``None``.
         budgets: what a step of each may do, by program name.
     """
@@ -31,16 +40,27 @@ class StagedPrograms:
 
     @property
     def all(self) -> tuple[StepProgram, ...]:
-        """The programs that there are."""
-        epoch = () if self.epoch is None else (self.epoch,)
-        return (self.learn, self.collect, *epoch)
+        """The programs that there are: an offline run has none that collects."""
+        found = (self.learn, self.collect, self.epoch)
+        return tuple(program for program in found if program is not None and program.phases)
+
+
+def require_possible(refused: Mapping[int, str], optional: StageSet) -> None:
+    """Raise `StageSetError` for a stage of `refused` that is not among those to leave out."""
+    for number, reason in refused.items():
+        if number not in optional:
+            name = by_number(number).name
+            raise StageSetError(
+                f"stage {number} {name} can't be on with this config: {reason}; leave it out"
+                f" (all,-{name})"
+            )
 
 
 def staged(programs: DqnPrograms, asked: StageSet) -> StagedPrograms:
     """The programs with the stages of `asked` that can be on."""
     learn, collect = programs.learn(), programs.collect()
     budgets = {p.name: budget(p, asked) for p in (learn, collect)}
-    learn, collect = (apply(p, asked, programs) for p in (learn, collect))
+    learn, collect = (apply(p, asked, programs) if p.phases else p for p in (learn, collect))
     epoch: StepProgram | None = None
     try:
         epoch = programs.epoch(collect, learn)

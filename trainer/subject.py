@@ -20,6 +20,7 @@ from onegraph.stages.stage import Stage
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
+from onegraph.trainer.offline import offline_run
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
 from onegraph.trainer.staged import staged
@@ -28,6 +29,8 @@ from onegraph.trainer.trainer import Trainer
 
 class TrainerRun:
     """A trainer whose replay holds what learning needs; a step is a round of the loop.
+
+    Lanes of the host do their part of it in the collecting steps; an offline run only learns.
 
     Where the device takes rounds by itself, it takes every other one of those that are not timed
     (and the first two): the programs that the host launches are still run both ways.
@@ -39,7 +42,8 @@ class TrainerRun:
         while trainer.rows < trainer.config.loop.start_steps:
             trainer.collect()
         # Captured here, and not when the first timed step comes between the rounds of a loop.
-        trainer.collect()
+        if trainer.offline is None:
+            trainer.collect()
         trainer.learn()
 
     @property
@@ -55,12 +59,29 @@ class TrainerRun:
         trainer, loop = self.trainer, self.trainer.config.loop
         self._plain += not timed
         if trainer.loops and not timed and (self._plain <= 2 or self._plain % 2 == 0):
-            return {"epoch": trainer.take_rounds(1).calls}
-        for _ in range(loop.learn_every):
-            collected = trainer.collect(timed=timed)
+            return {"epoch": self._round()}
+        counts: dict[str, StepCounts] = {}
+        if trainer.offline is None:
+            for _ in range(loop.learn_every):
+                counts["collect"] = trainer.collect(timed=timed)
+            if (handover := trainer.handover) is not None:
+                counts["env_actions"] = handover
         for _ in range(loop.learns_per_collect):
-            learned = trainer.learn(timed=timed)
-        return {"learn": learned, "collect": collected}
+            counts["learn"] = trainer.learn(timed=timed)
+        return counts
+
+    @hot_path
+    def _round(self) -> StepCounts:
+        """A round that the device takes by itself, and counts: a trace may not see inside it."""
+        trainer, each = self.trainer, self.trainer.config.loop.learns_per_collect
+        before = trainer.progress.learns
+        taken = trainer.take_rounds(1)
+        if taken.learns != before + each:
+            raise ProgramError(
+                f"program epoch was asked for a round of {each} learning steps, and the device"
+                f" counted {taken.learns - before}; its control goes on or ends where it should not"
+            )
+        return taken.calls
 
     def choices(self) -> NDArray[Any]:
         return self.trainer.indices()
@@ -80,23 +101,24 @@ class TrainerSubject:
 
     @property
     def name(self) -> str:
-        return f"dqn on {self.config.env.kind}"
+        return f"dqn on {self.config.env.id or self.config.env.kind}"
 
     @property
     def known(self) -> Sequence[Stage]:
         """The stages that can be on with the config."""
-        return self._known
+        return tuple(stage for stage in STAGES if stage.number not in self.refused)
 
     @cached_property
-    def _known(self) -> tuple[Stage, ...]:
-        environment, _ = build_environment(self.config)
-        network = QNetwork.of(self.config, environment)
-        shapes = Shapes(self.config, network, self.config.replay.capacity)
+    def refused(self) -> Mapping[int, str]:
+        """The stages that can't be, by number, and why."""
+        config, offline = offline_run(self.config)
+        environment, _ = build_environment(config, offline)
+        network = QNetwork.of(config, environment)
+        shapes = Shapes(config, network, config.replay.capacity)
         try:
-            refused = staged(DqnPrograms(shapes, environment), ALL).refused
+            return staged(DqnPrograms(shapes, environment), ALL).refused
         except ProgramError:  # a stage is broken: that is for the sets that have it to say
-            return tuple(STAGES)
-        return tuple(stage for stage in STAGES if stage.number not in refused)
+            return {}
 
     def at(self, stages: StageSet, device: Device) -> TrainerRun:
         return TrainerRun(Trainer(self.config, device, stages))

@@ -9,28 +9,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onegraph.guards.markers import cold_path, hot_path
-from onegraph.kernels.common.layout import ADAM_GROUPS, Counter
+from onegraph.kernels.common.layout import ADAM_GROUPS, Counter, Flag
 from onegraph.kernels.device.base import Device, DeviceArray, DeviceError
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.kernels.learner.advance_counters import reschedule
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField, read_record
 from onegraph.kernels.replay import tree
 from onegraph.stages.budget import Budget
-from onegraph.stages.program import Host, StepProgram
+from onegraph.stages.program import Buffer, Host, StepProgram
 from onegraph.stages.registry import NONE, StageSet, StageSetError, by_number
 from onegraph.stages.runner import PhaseTimes, Runner
 from onegraph.stages.workspace import Workspace
 from onegraph.trainer.changes import refused_change
 from onegraph.trainer.config import Config
-from onegraph.trainer.envs.base import Environment, reset_program
+from onegraph.trainer.envs.base import (
+    Environment,
+    FinishedEpisodes,
+    HostLanes,
+    HostStepped,
+    reset_program,
+)
 from onegraph.trainer.envs.build import MarketSetup, build_environment
+from onegraph.trainer.envs.gym.snapshot import SnapshotError, decoded, encoded
 from onegraph.trainer.hindsight import relabelling
+from onegraph.trainer.host_stepping import ACTIONS_BUDGET, HostStepping
 from onegraph.trainer.learner import GRADIENTS
 from onegraph.trainer.network import QNetwork, padded_width
+from onegraph.trainer.offline import OfflineData, Transitions, offline_run, ring_state
 from onegraph.trainer.program import DqnPrograms
+from onegraph.trainer.replay import ring_buffers
 from onegraph.trainer.rounds import Rounds, RoundsTaken
 from onegraph.trainer.shapes import Shapes
-from onegraph.trainer.staged import staged
+from onegraph.trainer.staged import require_possible, staged
 
 Say = Callable[[str], None]
 
@@ -39,6 +49,9 @@ MIRRORS = {"counters": "h_counters", "schedule": "h_schedule", "skip": "h_skip"}
 
 #: What a learning step changes, unless it is skipped; a NaN in it never goes away by itself.
 LEARNED = ("theta", "theta_target", "adam_m", "adam_v")
+
+#: Lanes of the host in a checkpoint, uint8 [n].
+HOST_LANES = "host_lanes"
 
 #: Where the schedules' constants are, whichever of them the stages use.
 SCHEDULE_PARAMS = ("schedule_params", "h_params")
@@ -54,6 +67,7 @@ class Progress:
 
     Attributes:
         collects: vector steps so far.
+        reset_rows: rows among those of the vector steps that only reset a lane of the host.
         learns: learning steps so far.
         epoch: epochs finished.
         invalid_rows: rows inserted by the end of the last epoch that were not finite.
@@ -67,6 +81,7 @@ class Progress:
     invalid_rows: int = 0
     best_score: float | None = None
     epochs_without_gain: int = 0
+    reset_rows: int = 0
 
 
 class Trainer:
@@ -79,11 +94,17 @@ class Trainer:
         say: where notes go that the user should read (memory halving).
         environment: lanes to use instead of those that the config describes.
         optional: those of the stages that are left out, with a note, where they can't be on.
+        transitions: rows to learn from instead of those of the file `offline.transitions`.
+
+    Attributes:
+        offline: the recorded transitions that the replay holds; ``None`` where it collects. The
+            config then has their sizes, and the environment is there for evaluation alone.
 
     Raises:
         StageSetError: one of the other stages can't be on with this config.
         TrainerError: the replay does not fit the device even at the smallest useful size, or the
             environment has other lanes than the config.
+        TransitionsError: the recorded transitions can't be used.
         MarketDataError: the bars can't be used.
         MismatchError: hindsight for an environment without goals, or attention that does not
             divide its features.
@@ -98,22 +119,36 @@ class Trainer:
         say: Say = lambda _: None,
         environment: Environment | None = None,
         optional: StageSet = NONE,
+        transitions: Transitions | None = None,
     ) -> None:
+        self.offline: OfflineData | None
+        config, self.offline = offline_run(config, transitions)
         self.config, self.device, self.say = config, device, say
         self._asked, self._optional = stages, optional
         self._left_out: set[tuple[int, str]] = set()
         self.environment: Environment
         self.market: MarketSetup | None
         self.environment, self.market = (
-            build_environment(config) if environment is None else (environment, None)
+            build_environment(config, self.offline) if environment is None else (environment, None)
         )
+        if environment is not None and self.offline is not None:
+            self.offline.check(environment, config.env.kind)
         if self.environment.lanes != config.env.lanes:
             raise TrainerError(
                 f"the environment has {self.environment.lanes} lanes, env.lanes is"
                 f" {config.env.lanes}; make them equal"
             )
         self.progress = Progress()
-        self._build()
+        self._host: HostStepping | None = None
+        lanes: HostLanes | None = None
+        if isinstance(self.environment, HostStepped) and self.offline is None:
+            lanes = self.environment.open_lanes()
+        try:
+            self._build(lanes)
+        except BaseException:
+            if lanes is not None:
+                lanes.close()
+            raise
 
     # ---------------------------------------------------------------- construction
 
@@ -125,27 +160,32 @@ class Trainer:
         self.programs = DqnPrograms(self.shapes, self.environment)
         found = staged(self.programs, self._asked)
         self._leave_out(found.refused)
-        self.stages, self.budgets, self._programs = found.stages, found.budgets, found.all
+        self.stages, self.budgets, self._programs = found.stages, dict(found.budgets), found.all
+        if self._host is not None:
+            self.budgets[self._host.reading.program.name] = ACTIONS_BUDGET
         self.learn_program, self.collect_program = found.learn, found.collect
         self.epoch_program = found.epoch
 
     def _leave_out(self, refused: Mapping[int, str]) -> None:
+        require_possible(refused, self._optional)
         for number, reason in refused.items():
-            name = by_number(number).name
-            if number not in self._optional:
-                raise StageSetError(
-                    f"stage {number} {name} can't be on with this config: {reason}; leave it out"
-                    f" (all,-{name})"
-                )
             if (number, reason) not in self._left_out:
                 self._left_out.add((number, reason))
-                self.say(f"stage {number} {name} is left out: {reason}")
+                self.say(f"stage {number} {by_number(number).name} is left out: {reason}")
 
     def _ensure(self) -> None:
         for program in self._programs:
             self.workspace.ensure(program.buffers)
+        self.workspace.ensure(self._loaded_ring())
 
-    def _build(self) -> None:
+    def _loaded_ring(self) -> tuple[Buffer, ...]:
+        """The replay's arrays where no insert declares them: a state holds them at every stage."""
+        if self.offline is None:
+            return ()
+        space = next(b.space for b in self.learn_program.buffers if b.name == "replay_leaves")
+        return ring_buffers(self.shapes, space)
+
+    def _build(self, lanes: HostLanes | None) -> None:
         """Allocate; halve the replay while it exceeds the cap or the device is short of memory.
 
         A capacity that was found by halving leaves the device its working memory as well. One that
@@ -177,7 +217,34 @@ class Trainer:
         self._learn = self._learn_runner()
         self._collect = self._collect_runner()
         self._rounds = self._new_rounds()
-        Runner(reset_program(self.environment), self.workspace).step()
+        if self.offline is not None:
+            self._load(self.offline.training)
+            return
+        if lanes is None:
+            Runner(reset_program(self.environment), self.workspace).step()
+            return
+        actions = self.programs.actions(self.environment, "collect")
+        self.budgets[actions.name] = ACTIONS_BUDGET
+        self._host = HostStepping(
+            self.environment, lanes, self.workspace, actions, self.config.seed
+        )
+        self._host.begin(self.programs)
+
+    @cold_path("loads the replay, before the run begins")
+    def _load(self, transitions: Transitions) -> None:
+        """Fill the replay with recorded transitions."""
+        with self.device.ledger.within("io"):
+            counters = self.workspace.read("counters")
+        counters[Counter.FILLED] = transitions.rows
+        self._put_all({**ring_state(transitions, self.shapes.padded), "counters": counters})
+        self.programs.restored()
+        finite = transitions.finite()
+        if not finite.all():
+            self.say(
+                f"{transitions.file}: {np.count_nonzero(~finite):,} of {finite.size:,} rows are not"
+                f" finite (the first of them: row {int(np.argmin(finite))} of those learned from);"
+                " they are never drawn"
+            )
 
     def _learn_runner(self) -> Runner:
         timed = max(self.config.loop.timed_steps, 1)
@@ -218,6 +285,11 @@ class Trainer:
         return capacity // 2 // self.config.env.lanes * self.config.env.lanes
 
     def _halved(self, capacity: int, why: str) -> int:
+        if self.offline is not None:
+            raise TrainerError(
+                f"{self.offline.training.file}: its {capacity:,} rows of {self._row_bytes()} bytes"
+                f" do not fit ({why}); learn from fewer rows, or raise the memory"
+            )
         half = self._half(capacity)
         if half < self._floor(self.config):
             raise TrainerError(
@@ -342,23 +414,23 @@ class Trainer:
         self, before: Config, programs: dict[str, StepProgram], network: QNetwork
     ) -> None:
         """New runners for the programs that changed; the others keep their graphs."""
-        old = tuple(self.runners.values())
-        looped = self.runners.get("epoch")
+        old = self._learn, self._collect
+        looped = None if self._rounds is None else self._rounds.runner
         if (
             not _same_program(programs["learn"], self.learn_program)
             or before.loop.timed_steps != self.config.loop.timed_steps
         ):
             self._learn = self._learn_runner()
-        if not _same_program(programs["collect"], self.collect_program):
+        if not _same_program(programs.get("collect", self.collect_program), self.collect_program):
             self._collect = self._collect_runner()
         if programs.get("epoch") != self.epoch_program:
             self._rounds = self._new_rounds()
-        for was, now in ((old[0], self._learn), (old[1], self._collect)):
+        for was, now in zip(old, (self._learn, self._collect), strict=True):
             now.index = was.index
         if looped is not None and self._rounds is not None:
             self._rounds.runner.index = looped.index
         for runner in list(self.workspace.owners):
-            replaced = runner in old or self.network != network
+            replaced = runner in (*old, looped) or self.network != network
             if isinstance(runner, Runner) and replaced and runner not in self.runners.values():
                 runner.retire("the trainer has another config now; make it again")
         self._drop_unused(programs.values())
@@ -368,6 +440,7 @@ class Trainer:
         runners = [r for r in self.workspace.owners if isinstance(r, Runner) and not r.retired]
         needed = {b.name for runner in runners for b in runner.program.buffers}
         needed |= {b.name for p in self._programs for b in p.buffers}
+        needed |= {b.name for b in self._loaded_ring()}
         names = {b.name for program in before for b in program.buffers}
         self.workspace.drop(sorted(names - needed))
 
@@ -376,19 +449,49 @@ class Trainer:
     @property
     def rows(self) -> int:
         """Rows in the replay."""
+        if self.offline is not None:
+            return self.shapes.capacity
         return min(self.progress.collects * self.shapes.lanes, self.shapes.capacity)
 
     @property
     def env_steps(self) -> int:
-        """Steps of single environments so far."""
-        return self.progress.collects * self.shapes.lanes
+        """Steps of single environments so far; what only reset a lane is none."""
+        return self.progress.collects * self.shapes.lanes - self.progress.reset_rows
 
     @hot_path
     def collect(self, *, timed: bool = False) -> StepCounts:
-        """One step of every lane, inserted into the replay."""
-        counts = self._collect.step(timed=timed)
+        """One step of every lane, inserted into the replay.
+
+        Lanes of the host do the actions that the call before chose
+        (`onegraph.trainer.host_stepping`).
+
+        Raises:
+            TrainerError: the replay holds recorded transitions.
+        """
+        if self.offline is not None:
+            raise TrainerError(
+                f"this run learns from {self.offline.training.file} alone, and collects nothing;"
+                " leave offline.transitions out to collect"
+            )
+        if self._host is None:
+            counts = self._collect.step(timed=timed)
+        else:
+            stepped = self._host.advance()
+            self.progress.reset_rows += self.shapes.lanes - stepped
+            counts = self._collect.step(timed=timed)
+            self._host.counts = self._host.read()
         self.progress.collects += 1
         return counts
+
+    @property
+    def handover(self) -> StepCounts | None:
+        """Device calls of the last reading of the actions; ``None`` if no lanes are on the host."""
+        return None if self._host is None else self._host.counts
+
+    @cold_path("in the epoch scope, when no step runs")
+    def take_finished(self) -> FinishedEpisodes | None:
+        """The host's episodes that ended since the last call; ``None`` if no lanes are there."""
+        return None if self._host is None else self._host.lanes.take_finished()
 
     @hot_path
     def learn(self, *, timed: bool = False) -> StepCounts:
@@ -583,9 +686,15 @@ class Trainer:
 
     @property
     def runners(self) -> dict[str, Runner]:
-        """The programs' runners by program name."""
-        epoch = {} if self._rounds is None else {"epoch": self._rounds.runner}
-        return {"learn": self._learn, "collect": self._collect, **epoch}
+        """The programs' runners by program name, in the order in which a step runs them."""
+        if self.offline is not None:
+            return {"learn": self._learn}
+        found = {"learn": self._learn, "collect": self._collect}
+        if self._host is not None:
+            found[self._host.reading.program.name] = self._host.reading
+        if self._rounds is not None:
+            found["epoch"] = self._rounds.runner
+        return found
 
     def graph_nodes(self) -> dict[str, int]:
         """Nodes of the learning step's graphs, by graph."""
@@ -598,11 +707,28 @@ class Trainer:
     # ---------------------------------------------------------------- state
 
     def _persistent(self) -> list[str]:
-        return sorted({b.name for p in self._programs for b in p.buffers if b.persistent})
+        buffers = [*(b for p in self._programs for b in p.buffers), *self._loaded_ring()]
+        return sorted({b.name for b in buffers if b.persistent})
 
     @cold_path("reads a whole state for a checkpoint")
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Every persistent buffer by name: all that a resumed run continues from."""
+        """Every persistent buffer by name, and lanes of the host: what a resumed run goes on from.
+
+        Lanes that can't be written down are said so once; such a run goes on from a reset of them.
+        """
+        state = self._device_state()
+        if self._host is not None:
+            lanes = self._host.lanes
+            said = bool(lanes.unsaved)
+            state[HOST_LANES] = encoded(lanes.state())
+            if lanes.unsaved and not said:
+                self.say(
+                    f"{self.config.env.id}: the state of its lanes can't be saved"
+                    f" ({lanes.unsaved}); a resumed run begins new episodes"
+                )
+        return state
+
+    def _device_state(self) -> dict[str, NDArray[np.generic]]:
         with self.device.ledger.within("io"):
             return {name: self.workspace.read(name) for name in self._persistent()}
 
@@ -612,8 +738,9 @@ class Trainer:
 
         Raises:
             TrainerError: a buffer is missing or of another shape.
+            GymnasiumError: the lanes saved are of another environment.
         """
-        own = self.state()
+        own = self._device_state()
         for name, current in own.items():
             if name not in state:
                 raise TrainerError(f"the checkpoint has no {name!r}; it is of another kind of run")
@@ -624,12 +751,42 @@ class Trainer:
                     f" and replay need {list(current.shape)} {current.dtype}; use the config that"
                     " it was trained with"
                 )
+        state = dict(state)
+        lanes_go_on = self._restored_lanes(state)
         nodes = np.zeros(self.shapes.nodes)
         tree.rebuild(np.asarray(state["replay_leaves"], np.float32), nodes)
         self._put_all({**{name: state[name] for name in own}, "replay_nodes": nodes})
         self._put_schedules()
         self.programs.restored()
         self.progress = progress
+        if self._host is not None:
+            if lanes_go_on:
+                self._host.go_on()
+            else:
+                self._host.begin(self.programs, progress.collects)
+
+    def _restored_lanes(self, state: dict[str, NDArray[np.generic]]) -> bool:
+        """Put the host's lanes where they were; if that can't be, end their episodes in `state`.
+
+        Those were broken off: the newest row of each lane becomes their last one, truncated.
+        """
+        if self._host is None:
+            return False
+        if HOST_LANES in state:
+            try:
+                saved = decoded(state[HOST_LANES].astype(np.uint8))
+            except SnapshotError as error:
+                raise TrainerError(f"the checkpoint's {HOST_LANES}: {error}") from error
+            if self._host.lanes.restore(saved):
+                return True
+        counters, flags = state["counters"], np.array(state["replay_flags"], np.uint8)
+        if counters[Counter.FILLED] > 0:
+            slot = (int(counters[Counter.HEAD]) - 1) % self.shapes.slots
+            newest = flags[slot * self.shapes.lanes : (slot + 1) * self.shapes.lanes]
+            done = Flag.TERMINATED | Flag.TRUNCATED | Flag.INVALID
+            newest[(newest & done) == 0] |= np.uint8(Flag.TRUNCATED)
+        state["replay_flags"] = flags
+        return False
 
     def _put_all(self, state: dict[str, NDArray[np.generic]]) -> None:
         """Write buffers, and the host's mirrors of them."""
@@ -640,8 +797,10 @@ class Trainer:
                     self.workspace.host[mirror][...] = values
 
     def close(self) -> None:
-        """Free everything on the device."""
+        """Free everything on the device, and close lanes of the host."""
         self.workspace.close()
+        if self._host is not None:
+            self._host.lanes.close()
 
 
 def _same_program(before: StepProgram, after: StepProgram) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 pytest.register_assert_rewrite(
     "device_rules",
+    "offline.contract",
     "replay.contract",
     "timing_rules",
     "trainer.contract",

@@ -94,6 +94,31 @@ def test_env_coin(cuda, lanes, padded):
         state = {"lane_episode": out["lane_episode"]}
 
 
+@pytest.mark.parametrize("lanes", [*LANES, 1025])
+@pytest.mark.parametrize("padded", [8, 40])
+@pytest.mark.parametrize("reset", [0, 1])
+def test_env_receive(cuda, lanes, padded, reset):
+    rng = np.random.default_rng(lanes)
+    size = lanes * padded
+    now = rng.normal(size=size)
+    now[rng.random(size) < 0.1] = np.nan
+    assert_same(
+        cuda,
+        "env_receive",
+        host_obs=now,
+        host_final=rng.normal(size=size),
+        host_reward=rng.normal(size=lanes),
+        host_flags=rng.integers(8, size=lanes),
+        host_episode=rng.integers(2**40, size=lanes),
+        obs=rng.normal(size=size),
+        **dict.fromkeys(("obs_tm1", "obs_t"), size),
+        **dict.fromkeys(("reward", "flags", "episode"), lanes),
+        lanes=lanes,
+        padded=padded,
+        reset=reset,
+    )
+
+
 def market_fixed(lanes, *, bars=60, padded=40, features_n=30, bad_bar=True, **options):
     rng = np.random.default_rng(lanes)
     close = 100 * np.exp(np.cumsum(rng.normal(size=bars) * 0.2))

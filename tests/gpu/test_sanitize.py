@@ -83,6 +83,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "env_market": lambda d: env.test_env_market_in_every_mode(
         d, Sizing.EQUITY, Fill.NEXT_OPEN, RewardKind.LOG_RATIO
     ),
+    "env_receive": lambda d: env.test_env_receive(d, 131, 40, 0),
     "env_tabular": lambda d: env.test_env_tabular(d, 5, 40, -1, 3),
     "expectile_loss": lambda d: aux.test_expectile_loss(d, 257, 3, 1, 0.7, 0.3),
     "gate_backward": lambda d: trunk.test_gate_backward(d, 33, 9, 0.3, 0),

@@ -5,6 +5,7 @@ import pytest
 pytest.register_assert_rewrite(
     "timing_rules",
     "trainer.contract",
+    "trainer.gym_contract",
     "trainer.kill",
     "trainer.proofs",
     "trainer.resuming",

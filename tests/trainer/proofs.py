@@ -10,11 +10,10 @@ from trainer.setups import OpenDevice, fill, make
 
 from onegraph.kernels.common.layout import Flag
 from onegraph.kernels.learner.iqn_readiness import Ready
+from onegraph.trainer.action_values import q_table
 from onegraph.trainer.config import Config, load_config, override_config
-from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
-from onegraph.trainer.evaluation import GoalEvaluator
-from onegraph.trainer.loop import q_table
+from onegraph.trainer.proofs.measures import LEVELS, coin_quantiles, goals_reached
 from onegraph.trainer.trainer import Trainer
 
 #: The shipped runs take five times as many steps; their schedules are shortened with them.
@@ -44,9 +43,6 @@ C51: dict[str, object] = {
     "network.c51.v_max": 1.0,
     "learn.batch_size": 32,
 }
-
-#: Levels in the middle of equal parts, over which a mean of quantiles is the distribution's.
-LEVELS = ((np.arange(64) + 0.5) / 64).astype(np.float32)
 
 
 def trained(open_device: OpenDevice, config: Config, steps: int, stages: str = "all") -> Trainer:
@@ -120,11 +116,15 @@ class ProofContract:
         config = load_config("coin")
         trainer = trained(open_device, config, config.learn.lr.steps)
         found = trainer.quantiles(np.ones((1, 1), np.float32), LEVELS)[0]  # [A, levels]
+        measured = coin_quantiles(trainer)
         trainer.close()
         away = np.abs(LEVELS - 0.5) > 0.1
-        assert np.abs(found - (LEVELS > 0.5))[:, away].mean() <= 0.03
+        error = np.abs(found - (LEVELS > 0.5))[:, away].mean()
+        assert error <= 0.03
         np.testing.assert_allclose(found.mean(axis=1), 0.5, atol=0.03)
         np.testing.assert_allclose(found.std(axis=1), 0.5, rtol=0.1)
+        # What `onegraph prove` measures is the same.
+        assert measured["error of the quantiles"] == pytest.approx(error, rel=1e-12)
 
     def test_a_kappa_as_wide_as_the_outcomes_learns_expectiles(
         self, open_device: OpenDevice
@@ -194,9 +194,7 @@ def success_rate(
     for _ in range(steps):
         trainer.learn()
         trainer.collect()
-    assert isinstance(trainer.environment, BitFlipEnvironment)
-    goals = GoalEvaluator(trainer.programs, trainer.workspace, trainer.environment, 1_000)
-    rate = goals.success_rate()
+    rate = goals_reached(trainer)["goals reached"]
     trainer.close()
     return rate
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onegraph.kernels.device import Device
-from onegraph.stages.flags import parse_stages
+from onegraph.stages.flags import choose_stages
+from onegraph.stages.registry import NONE
 from onegraph.trainer.config import Config, load_config
 from onegraph.trainer.envs.base import Environment
 from onegraph.trainer.envs.build import MarketSetup, build_environment, build_market
@@ -66,6 +67,21 @@ def bit_flip(**changes: object) -> Config:
     small = SMALL | {"env.bits": 4, "replay.n_step": 3, "replay.alpha": 0.6}
     fewer = {"replay.capacity": 100, "loop.start_steps": 64, "loop.epoch_steps": 16}
     return load_config("bit-flip", small | fewer | _dotted(changes))
+
+
+def gym(**changes: object) -> Config:
+    """CartPole of gymnasium, small: the ring of 25 slots wraps around, its episodes end early."""
+    fewer = {
+        "replay.capacity": 100,
+        "loop.start_steps": 64,
+        "loop.epoch_steps": 16,
+        "loop.total_env_steps": 64 + 4 * 47,
+        "learn.epsilon.steps": 200,
+        "learn.lr.start": 1e-2,
+        "env.validation_episodes": 3,
+        "env.evaluation_episodes": 5,
+    }
+    return load_config("gymnasium", SMALL | fewer | _dotted(changes))
 
 
 def coin(**changes: object) -> Config:
@@ -131,12 +147,13 @@ def make(
     environment: Environment | None = None,
 ) -> Trainer:
     """A trainer; a market's bars come from a cache."""
-    chosen = parse_stages(stages) if isinstance(stages, str) else stages
+    named = choose_stages(stages) if isinstance(stages, str) else None
+    chosen, optional = (stages, NONE) if named is None else (named.stages, named.optional)
     setup = None
     if environment is None and config.env.kind == "market":
         setup = market_setup(config)
         environment = setup.environment
-    trainer = Trainer(config, device, chosen, environment=environment)
+    trainer = Trainer(config, device, chosen, environment=environment, optional=optional)
     if setup is not None:
         trainer.market = setup
     return trainer

@@ -15,7 +15,7 @@ from onegraph.kernels.catalogue import find
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.program import Copy, Launch, MatmulGroup, MatmulOp, Op, Phase, Ref, StepProgram
 from onegraph.stages.registry import apply, format_set, step_stages, valid_sets
-from onegraph.trainer.envs.base import reset_program
+from onegraph.trainer.envs.base import HostStepped, reset_program
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.program import DqnPrograms
@@ -59,6 +59,8 @@ def programs(kind: str, stages: frozenset[int], **changes: object) -> list[StepP
     if market is not None:
         lane = market.environment.over(market.windows.validation, "validation")
         found.append(parts.evaluate(lane))
+    if isinstance(environment, HostStepped):
+        found += [parts.begin(), parts.evaluate(environment)]
     return [*found, reset_program(environment)]
 
 
@@ -104,12 +106,14 @@ def aliased(program: StepProgram) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["chain", "market", "bit-flip"])
+@pytest.mark.parametrize("kind", ["chain", "market", "bit-flip", "gymnasium"])
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_no_array_is_written_and_passed_twice(kind, learner) -> None:
     changes = LEARNERS[learner]
     if kind == "bit-flip":
         changes = changes | {"hindsight__strategy": "future", "network__hidden": [8]}
+    if kind == "gymnasium":
+        changes = changes | {"env__id": "CartPole-v1", "network__attention_groups": 0}
     for stages in valid_sets(step_stages()) if learner == "dqn" else ALTERNATIVES:
         for program in programs(kind, stages, **changes):
             assert aliased(program) == [], format_set(stages)

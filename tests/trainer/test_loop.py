@@ -14,9 +14,10 @@ from trainer.setups import make, market, short
 from onegraph.kernels.device import HostDevice
 from onegraph.trainer import loop as loop_module
 from onegraph.trainer import progress as progress_module
+from onegraph.trainer.action_values import q_error, q_table
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.config import load_config
-from onegraph.trainer.loop import InterruptedRunError, Loop, q_error, q_table
+from onegraph.trainer.loop import InterruptedRunError, Loop
 from onegraph.trainer.progress import ProgressDisplay
 
 pytestmark = pytest.mark.slow
@@ -156,7 +157,7 @@ def test_evaluation_is_logged_and_scores_the_epoch(tmp_path):
 def scripted(monkeypatch, scores):
     """Give the epochs these scores."""
     remaining = iter(scores)
-    monkeypatch.setattr("onegraph.trainer.loop.q_error", lambda *_: -next(remaining))
+    monkeypatch.setattr("onegraph.trainer.validation.q_error", lambda *_: -next(remaining))
 
 
 def test_the_best_checkpoint_is_that_of_the_best_score(tmp_path, monkeypatch):

@@ -27,10 +27,10 @@ from onegraph.stages.call_columns import CALL_COLUMNS
 from onegraph.stages.page.charts import Chart, Series
 from onegraph.stages.page.loop_report import loop_report
 from onegraph.stages.registry import ALL, step_stages, up_to
+from onegraph.trainer.action_values import q_table
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.cli import main
 from onegraph.trainer.config import load_config
-from onegraph.trainer.loop import q_table
 from onegraph.trainer.subject import TrainerSubject
 from onegraph.trainer.trainer import Trainer
 

@@ -10,6 +10,7 @@ from onegraph.trainer.cli import (
     demo,
     export,
     guard,
+    prove,
     report,
     stages,
     train,
@@ -31,6 +32,7 @@ app.command("demo")(reported(demo.demo))
 app.command("bench")(reported(bench.run_bench))
 app.command("config")(reported(train.show_config))
 app.command("verify")(reported(verify.verify_stages))
+app.command("prove")(reported(prove.prove))
 app.command("walkforward")(reported(walkforward.walkforward))
 app.command("export")(reported(export.export))
 app.command("report")(reported(report.report))

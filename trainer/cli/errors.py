@@ -16,9 +16,11 @@ from onegraph.stages.program import ProgramError
 from onegraph.stages.registry import StageSetError
 from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import ConfigError, MismatchError
+from onegraph.trainer.envs.gym.errors import GymnasiumError
 from onegraph.trainer.event_log import TensorBoardUnavailableError
 from onegraph.trainer.loop import InterruptedRunError
 from onegraph.trainer.market import MarketDataError
+from onegraph.trainer.offline.errors import TransitionsError
 from onegraph.trainer.page.run_folder import RunError
 from onegraph.trainer.policy.errors import ExportError
 from onegraph.trainer.run_directory import RunBusyError
@@ -36,6 +38,7 @@ EXPECTED = (
     DeviceError,
     DeviceUnavailableError,
     ExportError,
+    GymnasiumError,
     MarketDataError,
     MismatchError,
     PlotUnavailableError,
@@ -46,6 +49,7 @@ EXPECTED = (
     StageTimesError,
     TensorBoardUnavailableError,
     TrainerError,
+    TransitionsError,
     WalkforwardError,
     OSError,
 )

@@ -18,6 +18,7 @@ from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import reset_program, walk_program
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
+from onegraph.trainer.offline import offline_run
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
 from onegraph.trainer.staged import staged
@@ -40,11 +41,13 @@ ProgramOption = Annotated[
 
 def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
     """The programs with `stages` applied, without a device."""
-    environment, market = build_environment(config)
+    config, offline = offline_run(config)
+    environment, market = build_environment(config, offline)
     network = QNetwork.of(config, environment)
     programs = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
     found = {p.name: p for p in staged(programs, stages).all}
-    found["reset"] = reset_program(environment)
+    if offline is None:
+        found["reset"] = reset_program(environment)
     if market is not None:
         lane = market.environment.over(market.windows.validation, "validation")
         found["evaluate"] = programs.evaluate(lane)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from onegraph.kernels.learner.categorical import support
 from onegraph.stages.flags import StageChoice, choose_stages
 from onegraph.stages.phase_report import PhaseReport
 from onegraph.stages.registry import ALL, stage_names
+from onegraph.trainer.action_values import q_error, q_table
 from onegraph.trainer.checkpoint import CHECKPOINTS, Checkpoint, load_checkpoint
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.config import (
@@ -29,11 +31,15 @@ from onegraph.trainer.config import (
 )
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.coin import OUTCOMES, CoinEnvironment
+from onegraph.trainer.envs.gym.environment import GymnasiumEnvironment
 from onegraph.trainer.envs.tabular import TabularEnvironment
+from onegraph.trainer.episodes import MOST_STEPS, EpisodeEvaluator
 from onegraph.trainer.evaluation import GoalEvaluator, WindowEvaluator
-from onegraph.trainer.loop import Loop, q_error, q_table
+from onegraph.trainer.loop import Loop
 from onegraph.trainer.market import Metrics, comparison_rows
 from onegraph.trainer.market.calendar import summary
+from onegraph.trainer.offline import RecordedEnvironment, held_out_figures
+from onegraph.trainer.progress import ProgressDisplay
 from onegraph.trainer.run_directory import RunDirectory
 from onegraph.trainer.trainer import Trainer, TrainerError
 
@@ -61,14 +67,39 @@ StagesOption = Annotated[
         " before ONEGRAPH_STAGES and the config.",
     ),
 ]
+TransitionsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--transitions",
+        help="Learn from the transitions in this .npz or .parquet file, without stepping an"
+        " environment (offline.transitions; docs/offline.md).",
+    ),
+]
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="auto, cuda or host; default: the config's")
 ]
 
 
-def read_config(name: str | None, overrides: list[str] | None, device: str | None) -> Config:
+EnvOption = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        metavar="ID",
+        help="An environment of gymnasium (CartPole-v1, module:Name-v0); without --config the"
+        " shipped config gymnasium is what it starts from.",
+    ),
+]
+
+
+def read_config(
+    name: str | None, overrides: list[str] | None, device: str | None, env: str | None = None
+) -> Config:
     """The config from a file and the command line."""
-    return load_config(name, _given(overrides, device))
+    values = _given(overrides, device)
+    if env is None:
+        return load_config(name, values)
+    chosen: dict[str, object] = {"env.kind": "gymnasium", "env.id": env}
+    return load_config("gymnasium" if name is None else name, chosen | values)
 
 
 def _given(overrides: list[str] | None, device: str | None) -> dict[str, object]:
@@ -80,6 +111,7 @@ def _given(overrides: list[str] | None, device: str | None) -> dict[str, object]
 
 def train(
     config: ConfigOption = None,
+    env: EnvOption = None,
     overrides: SetOption = None,
     stages: StagesOption = None,
     device: DeviceOption = None,
@@ -90,6 +122,7 @@ def train(
         Path | None,
         typer.Option("--resume", help="A run folder or checkpoint to go on from, with its config."),
     ] = None,
+    transitions: TransitionsOption = None,
     tensorboard: Annotated[
         bool | None,
         typer.Option(
@@ -100,9 +133,17 @@ def train(
     ] = None,
 ) -> None:
     """Train. Ctrl-C saves the state and exits with 130; --resume goes on from it."""
+    if transitions is not None:
+        named = any(given is not None for given in (config, env, resume))
+        overrides = _with_transitions(transitions, overrides or [], environment_named=named)
     if tensorboard is not None:
         overrides = [*(overrides or ()), f"loop.tensorboard={str(tensorboard).lower()}"]
     if resume is not None:
+        if env is not None:
+            raise TrainerError(
+                f"--env {env} with --resume {resume}: a resumed run goes on in its own environment;"
+                " leave --env out"
+            )
         if config is not None:
             raise TrainerError(
                 f"--config {config} with --resume {resume}: a resumed run has its own config; leave"
@@ -115,10 +156,17 @@ def train(
         folder = run_folder_of(checkpoint, run_dir, Path(settings.run_dir))
     else:
         checkpoint = None
-        settings = read_config(config, overrides, device)
+        settings = read_config(config, overrides, device, env)
         folder = run_dir or Path(settings.run_dir)
         refuse_used_folder(folder)
     run_training(settings, choose_stages(stages, settings.stages), folder, checkpoint)
+
+
+def _with_transitions(path: str, overrides: list[str], *, environment_named: bool) -> list[str]:
+    """The overrides of a run that learns from a file; without an environment, none is there."""
+    if not environment_named and not any(o.strip().startswith("env.") for o in overrides):
+        overrides = [*overrides, "env.kind=recorded"]
+    return [*overrides, f"offline.transitions={json.dumps(path)}"]
 
 
 def resumed_config(
@@ -242,7 +290,7 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
     """What the environment measures a policy by.
 
     Test-window figures beside the baselines, the share of goals that are reached, the coin's
-    returns, or action values.
+    returns, greedy episodes, or action values.
     """
     if trainer.market is not None:
         evaluator = WindowEvaluator(
@@ -259,6 +307,11 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
         results().print(f"goals reached: {rate:.1%} of {episodes} greedy episodes")
     elif isinstance(trainer.environment, CoinEnvironment):
         print_returns(trainer)
+    elif isinstance(trainer.environment, RecordedEnvironment):
+        print_recorded(trainer)
+    elif isinstance(trainer.environment, GymnasiumEnvironment):
+        if trainer.environment.fresh is not None:
+            print_episodes(trainer, trainer.environment)
     elif isinstance(trainer.environment, TabularEnvironment):
         exact = trainer.environment.optimal_q(trainer.config.learn.gamma)
         rows = table("Action values", "state", "learned", "exact")
@@ -267,6 +320,41 @@ def print_result(trainer: Trainer, window: str = "test") -> None:
                 rows.add_row(str(state), str(row), str(exact[state]))
         results().print(rows)
         results().print(f"largest error: {q_error(trainer, trainer.environment):.3g}")
+
+
+def print_recorded(trainer: Trainer) -> None:
+    """What recorded transitions alone can say: loss, mean Q, and the error on what is held out."""
+    assert trainer.offline is not None
+    if trainer.progress.learns:
+        last = trainer.history(trainer.shapes.ring)
+        results().print(
+            f"mean Q {last['q_mean'].mean():.4g}, loss {last['loss'].mean():.4g}, over the last"
+            f" {last['loss'].size:,} learning steps"
+        )
+    if trainer.offline.held_out is not None:
+        found = held_out_figures(trainer, trainer.offline.held_out)
+        results().print(
+            f"held out: mean |TD error| {found['held_out_td']:.4g}, mean Q"
+            f" {found['held_out_q']:.4g}, {trainer.offline.held_out.rows:,} rows"
+        )
+    results().print("no environment was named, so the policy was not evaluated (env.kind)")
+
+
+def print_episodes(trainer: Trainer, environment: GymnasiumEnvironment) -> None:
+    """Returns of greedy episodes in lanes seeded apart from training's."""
+    episodes = trainer.config.env.evaluation_episodes
+    with ProgressDisplay(episodes, "greedy episodes") as display:
+        figures = EpisodeEvaluator(trainer, environment, episodes).run(display.update)
+    results().print(f"{len(figures.returns)} greedy episodes of {environment.id}:")
+    rows = table(None, "figure", "value")
+    for name, value in figures.named("").items():
+        rows.add_row(name.replace("_", " "), f"{value:.6g}")
+    results().print(rows)
+    if figures.cut:
+        results().print(
+            f"{figures.cut} episodes had not ended after {MOST_STEPS:,} steps and were cut; set"
+            " env.max_episode_steps"
+        )
 
 
 def print_returns(trainer: Trainer) -> None:

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from onegraph.kernels.device import open_device
-from onegraph.stages.flags import parse_stages
+from onegraph.stages.flags import choose_stages
+from onegraph.stages.registry import StageSet
 from onegraph.stages.verify import VerifyError, verify
 from onegraph.stages.verify_table import verify_lines, verify_table
 from onegraph.trainer.cli.console import notes, results
 from onegraph.trainer.cli.train import ConfigOption, DeviceOption, SetOption, read_config
+from onegraph.trainer.staged import require_possible
 from onegraph.trainer.subject import TrainerSubject
 
 #: Exit code of a verification that found something.
@@ -43,11 +45,13 @@ def verify_stages(
     the ledger counts them and, on a GPU, as CUPTI does.
     """
     settings = read_config(config, overrides, device)
-    sets = None if stages is None else [parse_stages(text) for text in stages]
-    console = notes()
+    console, subject = notes(), TrainerSubject(settings)
+    sets = None if stages is None else [possible(text, subject) for text in stages]
+    for number, reason in subject.refused.items():
+        console.print(f"stage {number} is left out: {reason}", markup=False)
     try:
         result = verify(
-            TrainerSubject(settings),
+            subject,
             lambda: open_device(settings.device),
             sets,
             steps=steps,
@@ -63,3 +67,15 @@ def verify_stages(
             print(line)
     if not result.ok:
         raise typer.Exit(FAILED)
+
+
+def possible(text: str, subject: TrainerSubject) -> StageSet:
+    """The set that `text` means, without what ``all`` brought in and the config can't have.
+
+    Raises:
+        StageSetError: a stage that was named and can't be on.
+    """
+    choice = choose_stages(text)
+    refused = {n: why for n, why in subject.refused.items() if n in choice.stages}
+    require_possible(refused, choice.optional)
+    return choice.stages - refused.keys()

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 from collections.abc import Iterator
 
 from .schema import Config, Section
@@ -34,12 +35,20 @@ def toml_value(value: object) -> str:
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case tuple() | list():
             return f"[{', '.join(toml_value(item) for item in value)}]"
+        case dict():
+            items = (f"{_key(name)} = {toml_value(item)}" for name, item in value.items())
+            return f"{{{', '.join(items)}}}"
         case int() | float():
             return repr(value)
         case dt.date():
             return value.isoformat()
     message = f"no TOML form for {value!r}"
     raise TypeError(message)
+
+
+def _key(name: str) -> str:
+    """A key as TOML: bare where it may be."""
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_value(name)
 
 
 def _lines(section: Section, path: str) -> Iterator[str]:

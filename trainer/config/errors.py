@@ -12,6 +12,7 @@ from .schema import MismatchError
 REMEDIES = {
     "bool_type": "use true or false",
     "date_type": "use a date, such as 2010-01-01",
+    "dict_type": "use a table, such as {{name = 1}}",
     "finite_number": "use a finite number",
     "float_type": "use a number",
     "greater_than": "use more than {gt}",

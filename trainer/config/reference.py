@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from types import UnionType
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -38,10 +38,12 @@ def _rows(section: Section, prefix: str) -> Iterator[ConfigField]:
 
 
 def type_text(info: FieldInfo) -> str:
-    """A field's type and bounds, such as ``int, >= 1, <= 65536`` or ``huber | mse``."""
+    """A field's type and bounds, such as ``int, >= 1, <= 65536``, ``huber | mse`` or ``table``."""
     arguments = get_args(info.annotation)
     if arguments and all(isinstance(argument, str) for argument in arguments):
         return " | ".join(arguments)
+    if get_origin(info.annotation) is dict:
+        return "table"
     if type(None) in arguments:
         return _name(arguments[0])
     annotation: Any = info.annotation

@@ -5,6 +5,7 @@ one step of one lane; k counts learn steps from 0.
 """
 
 import datetime as dt
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -12,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     field_validator,
     model_validator,
 )
@@ -47,6 +49,18 @@ class MismatchError(ValueError):
         self.value: object = section
         for name in self.location:
             self.value = getattr(self.value, name)
+
+
+def _has_toml_form(value: JsonValue) -> bool:
+    """Whether TOML and JSON, in which a config is written, both have `value`."""
+    match value:
+        case dict():
+            return all(map(_has_toml_form, value.values()))
+        case list():
+            return all(map(_has_toml_form, value))
+        case float():
+            return math.isfinite(value)
+    return value is not None
 
 
 class Section(BaseModel):
@@ -370,13 +384,49 @@ class MarketConfig(Section):
 
 
 class EnvConfig(Section):
-    """The environment that the `collect` program steps on the device."""
+    """The environment that the `collect` program steps on the device, or takes in from the host."""
 
-    kind: Literal["market", "chain", "truncation-probe", "cliff", "bit-flip", "coin"] = Field(
+    kind: Literal[
+        "market",
+        "chain",
+        "truncation-probe",
+        "cliff",
+        "bit-flip",
+        "coin",
+        "gymnasium",
+        "recorded",
+    ] = Field(
         "market",
         description="market: trade bars; chain: walk right to +1; truncation-probe: one state, "
         "reward 1; cliff: CliffWalking-v1; bit-flip: turn env.bits bits into a goal, one a step; "
-        "coin: reward 0 or 1 by chance",
+        "coin: reward 0 or 1 by chance; gymnasium: env.id of gymnasium's registry, on the host; "
+        "recorded: none, only the rows of offline.transitions",
+    )
+    id: str = Field(
+        "",
+        description="environment of gymnasium's registry, 'CartPole-v1' or 'module:Name-v0'; read "
+        "when kind is gymnasium",
+    )
+    kwargs: dict[str, JsonValue] = Field(
+        {}, description="what the environment is made with; read when kind is gymnasium"
+    )
+    vectorization: Literal["sync", "async", "vector_entry_point"] = Field(
+        "sync",
+        description="how gymnasium steps the lanes: in turn, in a process each, or by the id's own "
+        "vector environment",
+    )
+    validation_episodes: int = Field(
+        10,
+        ge=0,
+        le=100_000,
+        description="greedy episodes whose mean return is an epoch's score; 0: no score; read when "
+        "kind is gymnasium",
+    )
+    evaluation_episodes: int = Field(
+        100,
+        ge=1,
+        le=100_000,
+        description="greedy episodes of an evaluation after training; read when kind is gymnasium",
     )
     lanes: int = Field(64, ge=1, le=1_048_576, description="E, the environments stepped together")
     max_episode_steps: int = Field(
@@ -384,12 +434,32 @@ class EnvConfig(Section):
         ge=0,
         lt=2**31,
         description="truncate an episode after this many steps; 0: never, "
-        "and after env.bits steps when kind is bit-flip; the coin's episodes are one step long",
+        "and after env.bits steps when kind is bit-flip, as env.id is registered when kind is "
+        "gymnasium; the coin's episodes are one step long",
     )
     bits: int = Field(
         15, ge=1, le=64, description="bits of the state and of the goal; read when kind is bit-flip"
     )
     market: MarketConfig = Field(MarketConfig(), description="read when kind is market")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.kind == "gymnasium" and not self.id:
+            problem = "names no environment; set it, as in env.id = 'CartPole-v1' (--env)"
+            raise MismatchError(self, "id", problem)
+        if self.kind != "gymnasium":
+            for field in ("id", "kwargs"):
+                if getattr(self, field):
+                    problem = f"is read when env.kind is gymnasium, and it is {self.kind!r}"
+                    raise MismatchError(self, field, f"{problem}; set that, or leave it out")
+        if not _has_toml_form(self.kwargs):
+            problem = "holds a null, a NaN or an infinity, which a config can't; leave it out"
+            raise MismatchError(self, "kwargs", problem)
+        return self
+
+    def __hash__(self) -> int:
+        """Of its text: `kwargs` has no hash of its own."""
+        return hash(self.model_dump_json())
 
 
 class IqnConfig(Section):
@@ -587,6 +657,29 @@ class ReplayConfig(Section):
         ge=0,
         le=1_000_000_000,
         description="most device memory, in MiB; the capacity is halved to fit it; 0: no cap",
+    )
+
+
+class OfflineConfig(Section):
+    """Learning from a fixed set of transitions, without a step of the environment."""
+
+    transitions: str = Field(
+        "",
+        description="a .npz or .parquet file of transitions to learn from (docs/offline.md); the "
+        "replay then holds them and nothing else; empty: collect",
+    )
+    actions: int = Field(
+        0,
+        ge=0,
+        le=65_536,
+        description="actions that there are; 0: one more than the file's largest",
+    )
+    learn_steps: int = Field(100_000, ge=1, lt=2**63, description="learn steps of the whole run")
+    held_out: float = Field(
+        0.0,
+        ge=0.0,
+        lt=1.0,
+        description="share of the episodes that are not learned from, for the TD error on them",
     )
 
 
@@ -789,6 +882,7 @@ class Config(Section):
     aux: AuxConfig = Field(AuxConfig(), description="auxiliary networks")
     replay: ReplayConfig = Field(ReplayConfig(), description="replay")
     hindsight: HindsightConfig = Field(HindsightConfig(), description="hindsight replay")
+    offline: OfflineConfig = Field(OfflineConfig(), description="recorded transitions")
     learn: LearnConfig = Field(LearnConfig(), description="learner")
     loop: LoopConfig = Field(LoopConfig(), description="loop")
     walkforward: WalkforwardConfig = Field(
@@ -803,6 +897,21 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.loop.timed_steps > self.loop.epoch_steps:
+            problem = f"is more than loop.epoch_steps = {self.loop.epoch_steps}; lower it"
+            raise MismatchError(self, "loop.timed_steps", problem)
+        if self.replay.beta_end < self.replay.beta_start:
+            problem = f"is below replay.beta_start = {self.replay.beta_start}; beta only rises"
+            raise MismatchError(self, "replay.beta_end", problem)
+        if self.offline.transitions:
+            return self  # lanes, capacity and start are then those of the file
+        if self.env.kind == "recorded":
+            problem = "needs a file of transitions; set offline.transitions (--transitions FILE)"
+            raise MismatchError(self, "env.kind", problem)
+        self._check_collecting()
+        return self
+
+    def _check_collecting(self) -> None:
         lanes, capacity = self.env.lanes, self.replay.capacity
         batch, start = self.learn.batch_size, self.loop.start_steps
         if capacity < lanes:
@@ -818,9 +927,6 @@ class Config(Section):
                 "shorten it or raise replay.capacity"
             )
             raise MismatchError(self, "replay.n_step", problem)
-        if self.replay.beta_end < self.replay.beta_start:
-            problem = f"is below replay.beta_start = {self.replay.beta_start}; beta only rises"
-            raise MismatchError(self, "replay.beta_end", problem)
         if batch > capacity:
             problem = f"is more than replay.capacity = {capacity}; lower it or raise the capacity"
             raise MismatchError(self, "learn.batch_size", problem)
@@ -839,10 +945,6 @@ class Config(Section):
                 "would never start; lower it or run longer"
             )
             raise MismatchError(self, "loop.start_steps", problem)
-        if self.loop.timed_steps > self.loop.epoch_steps:
-            problem = f"is more than loop.epoch_steps = {self.loop.epoch_steps}; lower it"
-            raise MismatchError(self, "loop.timed_steps", problem)
         if self.walkforward.gpus and self.device == "host":
             problem = "names GPUs, and device = 'host' uses none; leave one of the two out"
             raise MismatchError(self, "walkforward.gpus", problem)
-        return self

@@ -12,6 +12,7 @@ from onegraph.trainer.envs.bars import bars_of, features_of
 from onegraph.trainer.envs.base import Environment
 from onegraph.trainer.envs.bit_flip import BitFlipEnvironment
 from onegraph.trainer.envs.coin import CoinEnvironment
+from onegraph.trainer.envs.gym.make import Registered, registered_environment
 from onegraph.trainer.envs.market import MarketEnvironment
 from onegraph.trainer.envs.tabular import chain, cliff, truncation_probe
 from onegraph.trainer.market import (
@@ -22,6 +23,8 @@ from onegraph.trainer.market import (
     compute_features,
     split,
 )
+from onegraph.trainer.offline.environment import RecordedEnvironment
+from onegraph.trainer.offline.setup import OfflineData
 
 #: The first whole day that int64 nanoseconds since 1970 can hold.
 FIRST_DATE = "1677-09-22"
@@ -113,8 +116,28 @@ def _day_after(bars: Bars) -> str:
     return str(last + np.timedelta64(1, "D"))
 
 
-def build_environment(config: Config) -> tuple[Environment, MarketSetup | None]:
-    """The training environment, and the market behind it if it is one."""
+def build_environment(
+    config: Config, offline: OfflineData | None = None
+) -> tuple[Environment, MarketSetup | None]:
+    """The training environment, and the market behind it if it is one.
+
+    Args:
+        config: as `offline_run` gives it, where transitions were recorded.
+        offline: the recorded transitions. Their environment is there to evaluate in.
+
+    Raises:
+        TransitionsError: the environment has other states or actions than were recorded.
+        MarketDataError: the bars can't be used.
+    """
+    if offline is not None and config.env.kind == "recorded":
+        return RecordedEnvironment(offline.training.width, offline.actions), None
+    environment, market = _build_named(config)
+    if offline is not None:
+        offline.check(environment, config.env.kind)
+    return environment, market
+
+
+def _build_named(config: Config) -> tuple[Environment, MarketSetup | None]:
     env = config.env
     if env.kind == "market":
         setup = build_market(config)
@@ -122,6 +145,9 @@ def build_environment(config: Config) -> tuple[Environment, MarketSetup | None]:
     if env.kind == "bit-flip":
         most = env.max_episode_steps or env.bits
         return BitFlipEnvironment(env.bits, most, env.lanes, config.seed), None
+    if env.kind == "gymnasium":
+        made = Registered(env.id, env.kwargs, env.vectorization, env.max_episode_steps)
+        return registered_environment(made, env.lanes, config.seed), None
     if env.kind == "coin":
         return CoinEnvironment(env.lanes, config.seed), None
     makers = {"chain": chain, "truncation-probe": truncation_probe, "cliff": cliff}

@@ -30,11 +30,12 @@ def render(facts: Facts) -> str:
         PlotUnavailableError: matplotlib is not installed.
     """
     run, last = facts.run, facts.run.epochs[-1]
+    env = run.config.env
     where = last.device or f"{run.config.device} (which one was not recorded)"
     return document(
         title=run.path.resolve().name,
         about=(
-            f"DQN on {run.config.env.kind}, stages {format_set(facts.stages)}, device {where}, seed"
+            f"DQN on {env.id or env.kind}, stages {format_set(facts.stages)}, device {where}, seed"
             f" {run.config.seed}"
         ),
         note=f"Measured for this page on {facts.device}: {facts.note}." if facts.note else "",

@@ -26,8 +26,10 @@ from onegraph.stages.registry import StageSet, apply, format_set, step_stages, u
 from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.build import build_environment
+from onegraph.trainer.envs.gym.errors import GymnasiumError
 from onegraph.trainer.market import MarketDataError
 from onegraph.trainer.network import QNetwork
+from onegraph.trainer.offline import TransitionsError, offline_run
 from onegraph.trainer.page.policy import Policy, evaluate_policy
 from onegraph.trainer.page.run_folder import BENCH, RunFolder
 from onegraph.trainer.program import DqnPrograms
@@ -46,9 +48,11 @@ _CAUSES = (
     DeviceError,
     DeviceUnavailableError,
     DotError,
+    GymnasiumError,
     MarketDataError,
     ProgramError,
     TrainerError,
+    TransitionsError,
     OSError,
 )
 
@@ -154,7 +158,8 @@ def recorded_kind(run: RunFolder) -> DeviceKind:
 
 def learn_programs(config: Config, stages: StageSet) -> tuple[tuple[StageCalls, ...], StepProgram]:
     """The learning step at 0, 0 to 1, …, and the program at `stages`; needs no device."""
-    environment, _ = build_environment(config)
+    config, offline = offline_run(config)
+    environment, _ = build_environment(config, offline)
     network = QNetwork.of(config, environment)
     parts = DqnPrograms(Shapes(config, network, config.replay.capacity), environment)
     rows = []

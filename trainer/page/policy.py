@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.device.base import Device
 from onegraph.stages.registry import ALL
+from onegraph.trainer.action_values import q_error, q_table
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import EquityCurve, WindowEvaluator
-from onegraph.trainer.loop import q_error, q_table
 from onegraph.trainer.market import Metrics
 from onegraph.trainer.trainer import Trainer
 

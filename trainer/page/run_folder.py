@@ -67,6 +67,7 @@ class EpochRecord(_Record):
     invalid_rows: int = 0
     phases: PhaseRecord | None = None
     score: float | None = None
+    extra: dict[str, float | None] = {}
     parts: PartRecord | None = None
     stages: str = ""
     device: str = ""

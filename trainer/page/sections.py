@@ -38,6 +38,7 @@ from onegraph.stages.page.step_figures import (
 from onegraph.stages.registry import format_set, stage_names
 from onegraph.trainer.config import config_to_toml
 from onegraph.trainer.market import comparison_rows
+from onegraph.trainer.page.episode_curves import episode_curves
 from onegraph.trainer.page.facts import Facts, recorded_kind
 from onegraph.trainer.page.part_curves import part_curves
 from onegraph.trainer.page.run_folder import EpochRecord, PhaseRecord
@@ -205,6 +206,7 @@ def learning(facts: Facts) -> str:
     if any(e.score is not None for e in epochs):
         what = SCORES.get(facts.run.config.env.kind, "Largest error of the action values, negated.")
         figures.append(curve("score", "score", "Score", what, "score", log=False))
+    figures += episode_curves(epochs)
     figures += part_curves(epochs)
     notes = []
     if facts.run.repeated:
@@ -251,6 +253,7 @@ def learning(facts: Facts) -> str:
 SCORES = {
     "market": "Sharpe ratio of the greedy policy on the validation window.",
     "bit-flip": "Share of the greedy episodes that reach their goal.",
+    "gymnasium": "Mean return of the greedy validation episodes.",
 }
 LEGENDS = {"q_mean": "Q", "td_mean": "TD error"}
 
@@ -289,7 +292,8 @@ def policy(facts: Facts) -> str:
         )
         return section("policy", "Policy", *body)
     if found.learned is None or found.exact is None:
-        reason = f"{facts.run.config.env.kind} has neither a test window nor exact action values"
+        env = facts.run.config.env
+        reason = f"{env.id or env.kind} has neither a test window nor exact action values"
         return section("policy", "Policy", missing("There is nothing to compare with", reason))
     states = np.arange(len(found.exact))
     series = [
