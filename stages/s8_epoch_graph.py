@@ -5,8 +5,8 @@ launches it once with a learning step to go up to, and may stop it between two r
 memory. What a step is stays as it was, and steps that are timed or measured are launched by
 themselves, because the body of a while-node can hold no event.
 
-Iterations after the first are invisible to CUPTI; how many there were is in the device's counters,
-which the control publishes at each turn.
+Inside the while-node CUPTI sees nothing but the control before it; how many turns there were is in
+the device's counters, which the control publishes at each of them.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def staged(programs: DqnPrograms, asked: StageSet) -> StagedPrograms:
     except ProgramError as error:  # too long a round: there is no such program
         about = (s.number for s in STAGES if s.rewrites == "round")
         refused = {number: str(error) for number in about if number in asked}
-    stages = asked - refused.keys()
+    stages = frozenset(asked - refused.keys())
     if epoch is not None:
         budgets["epoch"] = budget(epoch, stages)
         epoch = apply(epoch, stages, programs)

@@ -251,3 +251,12 @@ def test_numbers_are_counted_by_the_device() -> None:
     runner.step()
     assert workspace.read("counters")[7] == 9
     np.testing.assert_array_equal(workspace.read("loop_report"), [9, 0, 1])
+
+
+def test_steps_that_collect_nothing_make_no_round() -> None:
+    parts = Looped()
+    step = apply(parts.program(), SIX, parts)
+    made = round_program("powers", [(StepProgram("collect", "collect", (), ()), 1), (step, 1)])
+    reason = "program collect has no work, so there are no rounds to loop over"
+    assert refusals(made, EIGHT) == {8: reason}
+    assert refusals(made, SIX) == {}

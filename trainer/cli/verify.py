@@ -78,4 +78,4 @@ def possible(text: str, subject: TrainerSubject) -> StageSet:
     choice = choose_stages(text)
     refused = {n: why for n, why in subject.refused.items() if n in choice.stages}
     require_possible(refused, choice.optional)
-    return choice.stages - refused.keys()
+    return frozenset(choice.stages - refused.keys())
