@@ -5,7 +5,20 @@ import os
 
 import pytest
 
-pytest.register_assert_rewrite("page_reader")
+# What several test files share, before any of them imports it.
+pytest.register_assert_rewrite(
+    "device_rules",
+    "offline.contract",
+    "page_reader",
+    "replay.contract",
+    "timing_rules",
+    "trainer.contract",
+    "trainer.gym_contract",
+    "trainer.kill",
+    "trainer.proofs",
+    "trainer.resuming",
+    "trainer.setups",
+)
 
 
 @functools.cache

@@ -6,17 +6,6 @@ import os
 
 import pytest
 
-pytest.register_assert_rewrite(
-    "device_rules",
-    "offline.contract",
-    "replay.contract",
-    "timing_rules",
-    "trainer.contract",
-    "trainer.proofs",
-    "trainer.resuming",
-    "trainer.setups",
-)
-
 
 def open_cuda(**options):
     """A `CudaDevice`; skips the test where there is none, fails it where one is required."""
