@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from onegraph.kernels.device.base import Device
+from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.program import GraphLaunch, Launch, Op, RecordEvent, StepProgram
 from onegraph.stages.registry import StageSet, by_number, format_set
 from onegraph.stages.runner import Runner
@@ -92,7 +93,8 @@ class Entry:
     Attributes:
         samples_us: microseconds a step, one sample a round, in the order of the rounds.
         steps: steps of a sample.
-        calls: device calls of a step by ledger kind; empty for a peer.
+        calls: device calls of a step by ledger kind, of a whole sample where that is one launch;
+            empty for a peer.
         nodes: nodes of its graphs; 0 for what runs without one, and for a peer.
     """
 
@@ -159,8 +161,20 @@ class BenchResult:
         }
 
 
+@runtime_checkable
+class LoopedRun(Protocol):
+    """A run whose device can take many steps of a program by itself."""
+
+    def loop_of(self, program: str) -> tuple[Runner, Callable[[int], StepCounts]] | None:
+        """Its runner, and what launches that many steps at once; ``None`` at these stages."""
+        ...
+
+
 class ProgramSteps:
-    """One program of a run as a candidate; the run's other programs are not stepped."""
+    """One program of a run as a candidate; the run's other programs are not stepped.
+
+    Where the device can take the steps by itself, a sample is one launch.
+    """
 
     quantum = 1
 
@@ -171,6 +185,7 @@ class ProgramSteps:
             )
         self._label, self._subject_run = label, run
         self._runner = run.runners[program]
+        self._looped = run.loop_of(program) if isinstance(run, LoopedRun) else None
         self._calls: Counter[str] = Counter()
 
     @property
@@ -183,9 +198,12 @@ class ProgramSteps:
         return self._runner
 
     def run(self, steps: int) -> None:
-        step = self._runner.step
-        for _ in range(steps):
-            counts = step()
+        if self._looped is not None:
+            counts = self._looped[1](steps)
+        else:
+            step = self._runner.step
+            for _ in range(steps):
+                counts = step()
         self._calls = counts.by_kind()
 
     def wait(self) -> None:
@@ -195,7 +213,8 @@ class ProgramSteps:
         return self._calls
 
     def nodes(self) -> int:
-        return sum(self._runner.graph_nodes().values())
+        runner = self._runner if self._looped is None else self._looped[0]
+        return sum(runner.graph_nodes().values())
 
     def close(self) -> None:
         """Free what the run holds."""

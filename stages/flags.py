@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from onegraph.stages.registry import ALL, NONE, STAGES, StageSet, StageSetError, require_valid
+from onegraph.stages.registry import (
+    ALL,
+    NONE,
+    STAGES,
+    StageSet,
+    StageSetError,
+    by_number,
+    require_valid,
+    up_to,
+)
 
 ENVIRONMENT = "ONEGRAPH_STAGES"
 
@@ -32,12 +41,12 @@ def _range(word: str) -> set[int]:
         ends = _number(first), _number(last)
         if ends[0] > ends[1]:
             raise StageSetError(f"stages {word!r} run backwards; write {last}-{first}")
-        return set(range(ends[0], ends[1] + 1))
+        return {stage.number for stage in STAGES if ends[0] <= stage.number <= ends[1]}
     return {_number(word)}
 
 
 def _names(numbers: set[int]) -> str:
-    return ", ".join(STAGES[n].name for n in sorted(numbers))
+    return ", ".join(by_number(n).name for n in sorted(numbers))
 
 
 def parse_stages(text: str) -> StageSet:
@@ -53,7 +62,7 @@ def parse_stages(text: str) -> StageSet:
     if not words:
         raise StageSetError(f"stages {text!r} names no stage; use all, none, a number or a list")
     if len(words) == 1 and words[0].isdigit():
-        return require_valid(frozenset(range(1, _number(words[0]) + 1)))
+        return require_valid(up_to(_number(words[0])))
     chosen: set[int] = set()
     named: set[int] = set()
     removed: set[int] = set()
@@ -88,11 +97,27 @@ def parse_stages(text: str) -> StageSet:
 
 @dataclass(frozen=True)
 class StageChoice:
-    """The set that is on, and where that was said."""
+    """The set that is on, and where that was said.
+
+    Attributes:
+        text: what was said; ``all`` if nobody said anything.
+    """
 
     stages: StageSet
     source: str
     text: str
+
+    @property
+    def optional(self) -> StageSet:
+        """Stages that ``all`` brought in and nobody named: those that can't be on may be left out.
+
+        A stage that was asked for by its name or number is on, or the run is refused.
+        """
+        first, *others = (word.strip().lower() for word in self.text.split(",") if word.strip())
+        if first != "all":
+            return NONE
+        named = set[int]().union(*(_range(w) for w in others if not w.startswith("-")))
+        return self.stages - named
 
 
 def choose_stages(

@@ -16,10 +16,14 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.device.base import Epilogue, Matmul, Module, Precision
+from onegraph.kernels.device.base import CONDITION, Epilogue, Matmul, Module, Precision
 from onegraph.kernels.learner.gemm_group import MEMBERS
 
 Space = Literal["device", "pinned", "host"]
+
+
+#: The parameter by which the control of a loop says whether there is another turn.
+GO = "go"
 
 
 class ProgramError(ValueError):
@@ -594,6 +598,72 @@ class GraphLaunch(Op):
         yield "}"
 
 
+@dataclass(frozen=True)
+class WhileGraph(GraphLaunch):
+    """Take turns of `body` in one graph launch, as long as its last op, the control, says so.
+
+    The control is a launch that writes its parameter ``go`` (int32 [1]) and gives its value to the
+    condition whose handle it gets as ``condition``. It stands before the first turn too, so that
+    there may be none.
+
+    Raises:
+        ProgramError: a body that does nothing, or a last op that can't be the control.
+    """
+
+    def __post_init__(self) -> None:
+        from onegraph.kernels.catalogue import find
+
+        control = self.body[-1] if self.body else None
+        if not isinstance(control, Launch) or len(self.body) < 2:
+            raise ProgramError(
+                f"{self.label}: a turn is ops that work, and last the launch that decides on"
+                f" another turn; got {', '.join(op.label for op in self.body) or 'nothing'}"
+            )
+        declared = {p.name: (p.access, p.dtype) for p in find(control.kernel).params}
+        wanted = {GO: ("out", "i32"), CONDITION: ("scalar", "u64")}
+        for name, how in wanted.items():
+            if declared.get(name) != how or name not in control.args:
+                raise ProgramError(
+                    f"{self.label}: kernel {control.kernel} can't end the loop: it takes no {name}"
+                    f" ({' '.join(how)})"
+                )
+
+    @property
+    def control(self) -> Launch:
+        """The launch that decides on another turn."""
+        control = self.body[-1]
+        assert isinstance(control, Launch)
+        return control
+
+    @property
+    def go(self) -> Ref:
+        """Where the control writes whether there is another turn."""
+        go = self.control.args[GO]
+        assert isinstance(go, Ref)
+        return go
+
+    @property
+    def turn(self) -> tuple[Op, ...]:
+        """What a turn does, without the control."""
+        return self.body[:-1]
+
+    def nodes(self) -> int:
+        """Work nodes of one turn, and the control before it."""
+        return super().nodes() + 1
+
+    @property
+    def label(self) -> str:
+        return f"while_graph {self.name}"
+
+    def lines(self) -> Iterator[str]:
+        first = next(self.control.lines())
+        yield f"while_graph {self.name} ({self.go} != 0, after {first}) {{"
+        for op in self.body:
+            for line in op.lines():
+                yield "  " + line
+        yield "}"
+
+
 #: Ops that a graph can hold.
 GRAPHABLE = (Launch, MatmulOp, MatmulGroup, Branches, GraphLaunch)
 
@@ -660,10 +730,15 @@ class Parts(Protocol):
 
 @dataclass(frozen=True)
 class StepProgram:
-    """An ordered list of phases, and the buffers that their ops name."""
+    """An ordered list of phases, and the buffers that their ops name.
+
+    Attributes:
+        scope: where the ledger counts its calls; ``round``: the program is a round of whole steps
+            (`onegraph.stages.round_program`).
+    """
 
     name: str
-    scope: Literal["learn", "collect", "epoch"]
+    scope: Literal["learn", "collect", "round", "epoch"]
     phases: tuple[Phase, ...]
     buffers: tuple[Buffer, ...]
 
@@ -752,6 +827,11 @@ class StepProgram:
                 replace(p, ops=tuple(changed(op, change) for op in p.ops)) for p in self.phases
             ),
         )
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether one step of it is as many turns as its control says."""
+        return any(isinstance(op, WhileGraph) for _, op in self.ops())
 
     def calls(self, *, timed: bool = False) -> Counter[tuple[str, str]]:
         """Device calls of a step in steady state: ``counts[(phase, kind)]``.

@@ -12,7 +12,7 @@ from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.budget import Budget
 from onegraph.stages.program import Fragment, Merge, Parts, ProgramError, StepProgram
-from onegraph.stages.registry import STAGES, StageSet, apply, budget
+from onegraph.stages.registry import StageSet, apply, budget, step_stages
 from onegraph.stages.runner import Runner
 from onegraph.stages.stage import Stage
 from onegraph.stages.workspace import Workspace
@@ -90,7 +90,7 @@ class ProgramSubject:
     program: StepProgram
     choices: str
     parameters: str
-    known: Sequence[Stage] = STAGES
+    known: Sequence[Stage] = step_stages()
     parts: Parts = field(default_factory=NoParts)
 
     def at(self, stages: StageSet, device: Device) -> ProgramRun:

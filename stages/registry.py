@@ -17,6 +17,7 @@ from onegraph.stages import (
     s5_child_graphs,
     s6_parent_graph,
     s7_fused_phases,
+    s8_epoch_graph,
 )
 from onegraph.stages.budget import Budget
 from onegraph.stages.program import Parts, StepProgram
@@ -31,6 +32,7 @@ STAGES: tuple[Stage, ...] = (
     s5_child_graphs.STAGE,
     s6_parent_graph.STAGE,
     s7_fused_phases.STAGE,
+    s8_epoch_graph.STAGE,
 )
 
 #: Numbers of the stages beyond 0 that are on.
@@ -76,6 +78,24 @@ def require_valid(stages: StageSet, known: Sequence[Stage] = STAGES) -> StageSet
     return stages
 
 
+def up_to(number: int, known: Sequence[Stage] = STAGES) -> StageSet:
+    """The stages beyond 0 whose number is at most `number`."""
+    return frozenset(stage.number for stage in known if 0 < stage.number <= number)
+
+
+def step_stages(known: Sequence[Stage] = STAGES) -> tuple[Stage, ...]:
+    """The stages that rewrite a step; the others are about the loop around it."""
+    return tuple(stage for stage in known if stage.rewrites == "step")
+
+
+def refusals(
+    program: StepProgram, stages: StageSet, known: Sequence[Stage] = STAGES
+) -> dict[int, str]:
+    """Why stages of the set can't be on with `program`, by number, as the rest has left it."""
+    on = (s for s in known if s.number in stages and s.is_about(program))
+    return {stage.number: reason for stage in on if (reason := stage.refusal(program))}
+
+
 def valid_sets(known: Sequence[Stage] = STAGES) -> tuple[StageSet, ...]:
     """Every valid set, smallest first."""
     numbers = sorted(stage.number for stage in known if stage.number)
@@ -98,10 +118,10 @@ def exact_sets(known: Sequence[Stage] = STAGES) -> tuple[StageSet, ...]:
 def apply(
     program: StepProgram, stages: StageSet, parts: Parts, known: Sequence[Stage] = STAGES
 ) -> StepProgram:
-    """`program` (of stage 0) with the rewrites of `stages`, in their order."""
+    """`program` (of stage 0) with the rewrites of `stages` that are about it, in their order."""
     require_valid(stages, known)
     for stage in known:
-        if stage.number in stages or stage.number == 0:
+        if (stage.number in stages or stage.number == 0) and stage.is_about(program):
             program = stage.rewrite(program, parts)
     return program
 
@@ -109,7 +129,7 @@ def apply(
 def budget(program: StepProgram, stages: StageSet, known: Sequence[Stage] = STAGES) -> Budget:
     """What a step may do with `stages` on: every stage's limits. `program` is that of stage 0."""
     require_valid(stages, known)
-    on = [s for s in known if s.number in stages]
+    on = [s for s in known if s.number in stages and s.is_about(program)]
     return Budget(
         limits=tuple(limit for s in on for limit in s.budget(program)),
         allowances=tuple(limit for s in on for limit in s.allowance(program)),
@@ -123,8 +143,9 @@ def stage_names(stages: StageSet, known: Sequence[Stage] = STAGES) -> str:
 
 
 def format_set(stages: StageSet) -> str:
-    """Short form: ``0``, ``0-6``, ``0,1,2,4``."""
+    """Short form: ``0``, ``0-6``, ``0-6,8``, ``0,1,2,4``."""
     numbers = [0, *sorted(stages)]
-    if len(numbers) > 2 and numbers == list(range(numbers[-1] + 1)):
-        return f"0-{numbers[-1]}"
+    run = next((i for i, n in enumerate(numbers) if i != n), len(numbers))
+    if run == len(numbers) > 2 or run > 4:
+        return ",".join([f"0-{run - 1}", *map(str, numbers[run:])])
     return ",".join(map(str, numbers))

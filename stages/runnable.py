@@ -23,6 +23,7 @@ from onegraph.stages.program import (
     RecordEvent,
     Space,
     StepProgram,
+    WhileGraph,
     graphable,
 )
 
@@ -35,13 +36,20 @@ def require_runnable(program: StepProgram) -> None:
 
     Raises:
         ProgramError: a buffer in the wrong space, scratch used outside its lifetime or never
-            freed, an op in a graph that no graph can hold, graphs nested more than two deep, or
-            boundary events that do not count up from 0.
+            freed, an op in a graph that no graph can hold, graphs nested more than two deep (in a
+            loop three), a boundary event in a loop, or boundary events that do not count up from 0.
     """
     boundaries: list[int] = []
     live: set[str] = set()
+    looped = 0  # deeper by that are the ops of the loop we are in
     for phase, op, depth in program.all_ops():
         where = f"program {program.name}, phase {phase}: {op.label}"
+        if not depth:
+            looped = int(isinstance(op, WhileGraph))
+        elif looped and isinstance(op, RecordEvent):
+            raise ProgramError(f"{where} stands in a loop, where no event can be recorded")
+        else:
+            depth -= looped if depth > 1 else 0
         _require_spaces(where, op, program)
         _require_graphable(where, op, depth)
         _require_alive(where, op, program, live)
@@ -86,6 +94,8 @@ def _require_graphable(where: str, op: Op, depth: int) -> None:
     if isinstance(op, RecordEvent):
         if depth > 1:
             raise ProgramError(f"{where} stands in a child graph, where it can't be timed")
+    elif isinstance(op, WhileGraph):
+        raise ProgramError(f"{where} stands in a graph; a loop is launched by itself")
     elif not graphable(op):
         raise ProgramError(f"{where} stands in a graph, which can't hold it")
     elif isinstance(op, GraphLaunch) and depth > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +38,7 @@ from onegraph.stages.program import (
     Ref,
     StepProgram,
     Sync,
+    WhileGraph,
     opened,
 )
 from onegraph.stages.runnable import require_runnable
@@ -172,6 +173,78 @@ class _BoundGraph:
                 item.close()
         self.plain = self.timed = None
         self._items = []
+
+
+class _BoundLoop(_BoundGraph):
+    """A `WhileGraph` on a device: its first turn is run eagerly, and then it is captured.
+
+    The control's decisions are about what has been done so far, so the loop goes on in the graph
+    where the eager turn left it.
+    """
+
+    def __init__(self, op: WhileGraph, runner: Runner) -> None:
+        super().__init__(op, runner)
+        self.loop = op
+
+    @cold_path("once for each captured program")
+    def _warm_up(self) -> None:
+        with self.device.warm_up():
+            self.runner.bind(self.loop.control)()
+            if not self._goes_on():
+                return  # nothing has been planned yet: the next launch is the first again
+            for action in self._eager(self.loop):
+                action()
+        try:
+            self._capture()
+            self.plain = self._instantiate(with_events=False)
+        except BaseException:
+            self.release()
+            raise
+        self.device.graph_launch(self.plain)
+
+    def _goes_on(self) -> bool:
+        found = self.runner.workspace.resolve(self.loop.go)
+        return bool(found.to_host_checkpoint()[0])
+
+    def _capture(self) -> None:
+        """The turn as graphs, one for each child; a step that stands there twice, captured once."""
+        known: dict[int, list[Graph]] = {}
+        for op in self.loop.turn:
+            graphs = known.get(id(op))
+            if graphs is None:
+                inner = op.body if isinstance(op, GraphLaunch) else (op,)
+                pieces = list(_pieces(getattr(op, "name", self.loop.name), inner))
+                graphs = known[id(op)] = [self._captured(name, ops) for name, ops in pieces]
+            self._items += graphs
+
+    def _instantiate(self, *, with_events: bool) -> GraphExec:
+        del with_events
+        device, space, control = self.device, self.runner.workspace, self.loop.control
+        graphs = [i for i in self._items if isinstance(i, Graph)]
+        decide = device.prepare(
+            control.kernel, self.runner.arguments(control), module=control.module
+        )
+        looped = device.loop(self.loop.name, graphs, decide, space.resolve(self.loop.go))
+        try:
+            return device.instantiate(looped)
+        except BaseException:
+            looped.close()
+            raise
+
+
+def _pieces(name: str, ops: Sequence[Op]) -> Iterator[tuple[str, list[Op]]]:
+    """What is captured at once: the ops of each child, and runs of loose ops, by graph name."""
+    loose: list[Op] = []
+    for op in ops:
+        if not isinstance(op, GraphLaunch):
+            loose.append(op)
+            continue
+        if loose:
+            yield name, loose
+            loose = []
+        yield from _pieces(op.name, op.body)
+    if loose:
+        yield name, loose
 
 
 class Runner:
@@ -353,7 +426,9 @@ class Runner:
         device, space = self.device, self.workspace
         match op:
             case GraphLaunch():
-                graph = _BoundGraph(op, self)
+                graph = (
+                    _BoundLoop(op, self) if isinstance(op, WhileGraph) else _BoundGraph(op, self)
+                )
                 self._graphs.append(graph)
                 return graph
             case RecordEvent():
@@ -364,7 +439,7 @@ class Runner:
                 return partial(self._bind_and_do, op)
             case Launch():
                 return partial(
-                    device.launch, device.prepare(op.kernel, self._args(op), module=op.module)
+                    device.launch, device.prepare(op.kernel, self.arguments(op), module=op.module)
                 )
             case MatmulOp():
                 p = self._product(op)
@@ -393,7 +468,8 @@ class Runner:
         names = op.reads() | op.writes()
         return any(self._buffers[name].transient for name in names)
 
-    def _args(self, op: Launch) -> dict[str, DeviceArray | int | float]:
+    def arguments(self, op: Launch) -> dict[str, DeviceArray | int | float]:
+        """What `op` launches its kernel with."""
         return {
             name: self.workspace.resolve(value) if isinstance(value, Ref) else value
             for name, value in op.args.items()

@@ -231,11 +231,13 @@ def _step_through(
     for index in range(steps):
         timed = is_timed(index)
         ledger.calls.clear()
+        before = {name: runner.index for name, runner in run.runners.items()}
         with _traced(counter, ledger) as driver:
             programs = run.step(timed=timed)
         if index:  # the first step warms up and captures
             calls = Counter(ledger.calls)
-            trace.records.append(StepRecord(index, timed, added, programs, calls, driver))
+            runs = {name: run.runners[name].index - before[name] for name in programs}
+            trace.records.append(StepRecord(index, timed, added, programs, calls, runs, driver))
         with ledger.within("epoch"):
             trace.choices.append(np.array(run.choices()))
             trace.end = np.array(run.parameters())

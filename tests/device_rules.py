@@ -15,6 +15,15 @@ import numpy as np
 import pytest
 
 from onegraph.kernels.catalogue import KernelArgumentError
+from onegraph.kernels.common.layout import (
+    COUNTERS,
+    SCHEDULE_PARAMS,
+    SCHEDULES,
+    Counter,
+    LoopEnding,
+    LoopOrder,
+    LoopReport,
+)
 from onegraph.kernels.device import (
     Device,
     DeviceArray,
@@ -32,6 +41,7 @@ INVALID_HANDLE = "CUDA_ERROR_INVALID_HANDLE"
 ILLEGAL_STATE = "CUDA_ERROR_ILLEGAL_STATE"
 UNJOINED = "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"
 DESTROYED = "CUDA_ERROR_CONTEXT_IS_DESTROYED"
+NOT_SUPPORTED = "CUDA_ERROR_NOT_SUPPORTED"
 
 #: Two branches without a matrix product, as `reserve_branches` takes them.
 TWO: list[list[Matmul]] = [[], []]
@@ -1010,3 +1020,184 @@ def test_closing_while_capturing(device):
     with refused(UNSUPPORTED, "close"), device.capture("g"):
         device.close()
     assert not device.closed
+
+
+# -------------------------------------------------------------------- loops
+
+
+class Looped:
+    """A loop whose turn counts a learning step in ``counters`` and adds nothing else."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.counters = device.upload(np.zeros(COUNTERS, np.int64), "counters")
+        self.skip = device.upload(np.zeros(1, np.int32), "skip")
+        self.go = device.upload(np.full(1, 7, np.int32), "go")
+        self.schedule = device.upload(np.zeros(SCHEDULES), "schedule")
+        self.params = device.upload(np.zeros(SCHEDULE_PARAMS), "params")
+        self.order = device.allocate((len(LoopOrder),), "i64", "order", pinned=True)
+        self.report = device.allocate((len(LoopReport),), "i64", "report", pinned=True)
+        self.order.host[:] = self.report.host[:] = 0
+        self.count()  # loads what is captured
+        self.control = device.prepare(
+            "loop_control",
+            {
+                "counters": self.counters,
+                "skip": self.skip,
+                "order": self.order,
+                "report": self.report,
+                "go": self.go,
+                "condition": 0,
+            },
+        )
+        device.launch(self.control)
+        device.copy_htod(self.counters, np.zeros(COUNTERS, np.int64))
+        with device.capture("count") as self.turn:
+            self.count()
+
+    def count(self) -> None:
+        self.device.run(
+            "advance_counters",
+            counters=self.counters,
+            schedule=self.schedule,
+            params=self.params,
+            skip=self.skip,
+            program=0,
+            lanes=1,
+            slots=1,
+        )
+
+    def executable(self, *turn):
+        graph = self.device.loop("loop", turn or (self.turn,), self.control, self.go)
+        return self.device.instantiate(graph)
+
+    def ask(self, until: int, *, stop: int = 0, limit: int = 0, begun: int = 0) -> None:
+        self.order.host[:] = (until, stop, limit, begun)
+
+    @property
+    def learns(self) -> int:
+        return int(self.counters.to_host_checkpoint()[Counter.RNG])
+
+    @property
+    def reported(self) -> tuple[int, LoopEnding]:
+        self.device.synchronize()
+        host = self.report.host
+        return int(host[LoopReport.LEARNS]), LoopEnding(int(host[LoopReport.ENDING]))
+
+
+def test_a_loop_takes_as_many_turns_as_it_is_asked_for_in_one_launch(device):
+    looped = Looped(device)
+    executable = looped.executable()
+    assert executable.graph.node_count() == 3  # the control before, a turn, and the control
+    device.ledger.begin("round", 0)
+    for until in (1, 5, 300, 300, 2):  # where it is already, it takes none
+        looped.ask(until)
+        device.graph_launch(executable)
+        device.synchronize()
+        assert looped.reported == (max(until, looped.learns), LoopEnding.REACHED)
+        assert int(looped.go.to_host_checkpoint()[0]) == 0
+    assert looped.learns == 300
+    assert device.ledger.end().by_kind()["graph_launch"] == 5
+
+
+def test_a_turn_may_hold_a_graph_twice_and_a_composition(device):
+    looped = Looped(device)
+    pair = device.compose("pair", [looped.turn, looped.turn])
+    executable = looped.executable(looped.turn, pair, looped.turn)
+    assert executable.graph.node_count() == 6
+    looped.ask(6)
+    device.graph_launch(executable)
+    assert looped.reported == (8, LoopEnding.REACHED)  # a turn is of four steps, and is whole
+
+
+def test_a_loop_that_is_told_to_stop_ends_after_its_turn(device):
+    looped = Looped(device)
+    executable = looped.executable()
+    looped.ask(10**12, stop=1)
+    device.graph_launch(executable)
+    assert looped.reported == (0, LoopEnding.STOPPED)
+
+    looks = []
+
+    def look() -> float:
+        looks.append(int(looped.report.host[LoopReport.LEARNS]))
+        if looks[-1] > 2:
+            looped.order.host[LoopOrder.STOP] = 1
+        return 0.0
+
+    looped.ask(10**12)
+    with device.attended(look):
+        device.graph_launch(executable)
+    # What was said inside was heard: waiting is over, and the device is done.
+    learns, ending = int(looped.report.host[LoopReport.LEARNS]), looped.reported[1]
+    assert ending == LoopEnding.STOPPED
+    assert learns == looped.learns >= looks[-1] > 2
+    assert looks == sorted(looks)
+
+
+def test_a_loop_ends_where_too_many_steps_in_a_row_were_skipped(device):
+    looped = Looped(device)
+    device.copy_htod(looped.skip, np.ones(1, np.int32))
+    executable = looped.executable()
+    looped.ask(100, limit=7, begun=3)
+    device.graph_launch(executable)
+    # The step that has just ended was skipped too, and those up to the third do not count.
+    assert looped.reported == (10, LoopEnding.NONFINITE)
+
+
+def test_waiting_needs_no_loop(device):
+    looked = []
+    with device.attended(lambda: looked.append(1) or 0.0):
+        device.memset(device.upload(f32(1)))
+    assert isinstance(looked, list)
+
+
+def test_what_a_loop_can_not_hold(device):
+    looped = Looped(device)
+    event = device.create_event("e")
+    timed = device.compose("timed", [looped.turn, event])
+    with refused(NOT_SUPPORTED, "loop loop.*'timed' records an event"):
+        looped.executable(timed)
+    with refused(NOT_SUPPORTED, "'outer' records an event"):
+        looped.executable(device.compose("outer", [timed]))
+    with refused(INVALID_VALUE, "a turn has no work"):
+        device.loop("loop", [], looped.control, looped.go)
+    loop = device.loop("inner", [looped.turn], looped.control, looped.go)
+    with refused(NOT_SUPPORTED, "'inner' has a conditional node"):
+        looped.executable(loop)
+    with refused(NOT_SUPPORTED, "compose parent.*'inner' has a conditional node"):
+        device.compose("parent", [loop])
+    with refused(INVALID_VALUE, "is not the one int32"):
+        device.loop("loop", [looped.turn], looped.control, looped.skip.view(0, (0,)))
+    with refused(INVALID_VALUE, "is not the one int32"):
+        other = device.upload(np.zeros(1, np.int32), "other")
+        device.loop("loop", [looped.turn], looped.control, other)
+    x = device.upload(f32(1), "x")
+    relu(device, x)
+    plain = device.prepare("relu_epilogue", {"extra": x, "out": x, "n": 1, "grad": 0})
+    with refused(INVALID_VALUE, "relu_epilogue takes no condition"):
+        device.loop("loop", [looped.turn], plain, looped.go)
+    with refused(UNSUPPORTED, "loop inside"), device.capture("capturing"):
+        device.loop("inside", [looped.turn], looped.control, looped.go)
+    looped.turn.close()
+    with refused(INVALID_HANDLE, "'count' is closed"):
+        looped.executable()
+
+
+def test_the_ungraphed_copy_of_a_control_is_refused(device):
+    looped = Looped(device)
+    args = {n: getattr(looped, n) for n in ("counters", "skip", "order", "report", "go")}
+    control = device.prepare("loop_control", {**args, "condition": 0}, module="ungraphed")
+    with pytest.raises(ModuleMixError):
+        device.loop("loop", [looped.turn], control, looped.go)
+
+
+def test_a_loop_keeps_its_arrays(device):
+    looped = Looped(device)
+    loop = device.loop("loop", [looped.turn], looped.control, looped.go)
+    looped.turn.close()
+    for array in (looped.counters, looped.go, looped.order):
+        with refused(ILLEGAL_ADDRESS, "graph 'loop' still uses it"):
+            device.free(array)
+    loop.close()
+    device.free(looped.order)

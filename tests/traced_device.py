@@ -179,8 +179,11 @@ class TracedDevice(HostDevice):
         correlation = self.cupti.call("cuGraphLaunch")
 
         def kernels(graph):
-            yield from (node for node in graph.nodes if node.kind in ("kernel", "matmul"))
-            for child in graph.children:
+            nodes = [node for node in graph.nodes if node.kind in ("kernel", "matmul")]
+            if graph.loops:  # nothing of a turn is traced, only the control before the first
+                nodes = nodes[:1]
+            yield from nodes
+            for child in [] if graph.loops else graph.children:
                 yield from kernels(child)
 
         for _ in kernels(executable.graph):

@@ -22,6 +22,7 @@ from onegraph.stages.bench import ProgramSteps, set_label
 from onegraph.stages.budget import Budget
 from onegraph.stages.program import MatmulOp, Parts, StepProgram
 from onegraph.stages.registry import ALL, STAGES, StageSet, apply, budget
+from onegraph.stages.round_program import round_program
 from onegraph.stages.runner import Runner
 from onegraph.stages.stage import Stage
 from onegraph.stages.workspace import Workspace
@@ -30,6 +31,7 @@ from onegraph.trainer.envs.tabular import TabularEnvironment, chain
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.random_replay import random_replay
+from onegraph.trainer.rounds import Rounds
 from onegraph.trainer.shapes import Shapes
 from onegraph.trainer.trainer import MIRRORS, TrainerError
 from onegraph.trainer.tuning import FusionChooser, Say
@@ -235,8 +237,12 @@ class BenchRun:
         self.subject, self.program = subject, apply(legacy, stages, subject.parts(programs))
         self.workspace = Workspace(device)
         self._budget = budget(legacy, stages)
+        looped = apply(round_program("epoch", [(self.program, 1)]), stages, programs)
+        self._taken = 0
         try:
             self.workspace.ensure(self.program.buffers)
+            if looped.takes_turns:
+                self.workspace.ensure(looped.buffers)
             for name, values in subject.content.items():
                 self._fill(name, values)
         except BaseException:
@@ -244,6 +250,7 @@ class BenchRun:
             raise
         timed = max(subject.config.loop.timed_steps, 1)
         self._learn = Runner(self.program, self.workspace, timed_sets=timed)
+        self._rounds = Rounds(Runner(looped, self.workspace)) if looped.takes_turns else None
 
     def _fill(self, name: str, values: NDArray[Any]) -> None:
         """Write `values` wherever the program has them: on the device, on the host, or on both."""
@@ -258,6 +265,17 @@ class BenchRun:
     @property
     def budgets(self) -> Mapping[str, Budget]:
         return {"learn": self._budget}
+
+    def loop_of(self, program: str) -> tuple[Runner, Callable[[int], StepCounts]] | None:
+        """The learning step in the device's own loop."""
+        if self._rounds is None or program != "learn":
+            return None
+        return self._rounds.runner, self._take
+
+    def _take(self, steps: int) -> StepCounts:
+        assert self._rounds is not None
+        self._taken += steps
+        return self._rounds.launch(self._learn.index + self._taken)
 
     def step(self, *, timed: bool = False) -> Mapping[str, StepCounts]:
         return {"learn": self._learn.step(timed=timed)}

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from onegraph.guards.markers import cold_path, hot_path
+from onegraph.kernels.common.layout import LoopEnding
 from onegraph.kernels.learner.publish import PublishedRecord, RecordField
 from onegraph.stages.phase_report import PhaseReport, phase_report
 from onegraph.stages.registry import format_set
@@ -39,6 +40,9 @@ from onegraph.trainer.validation import validator
 
 #: How often the display, and the check for skipped steps, look at the published record.
 DISPLAY_EVERY = 64
+
+#: Seconds between two updates of the display while the device takes rounds by itself.
+SHOW_EVERY_S = 0.1
 
 
 class InterruptedRunError(Exception):
@@ -174,6 +178,9 @@ class Loop:
         self.events: EventLog | None = None
         self._kept: Progress | None = None
         self.epochs: list[EpochSummary] = []
+        self._asked_to_stop = False
+        self._deadline = math.inf
+        self._shown = 0.0
         self.display: Display | None = None
         self._make_display = display
         self._begun = trainer.progress.learns
@@ -253,11 +260,15 @@ class Loop:
 
     def _train(self) -> None:
         self._begun = self.trainer.progress.learns
-        total = self._total
+        total, limit = self._total, self.config.loop.time_limit_s
+        self._deadline = time.monotonic() + limit if limit else math.inf
         with self._make_display(total, f"stages {format_set(self.trainer.stages)}") as display:
             self.display = display
             try:
                 while self._done < total and not self._stale():
+                    if self._late():
+                        self._say(f"loop.time_limit_s = {limit:g} is over; go on with --resume")
+                        break
                     self._epoch(total)
             finally:
                 self.display = None
@@ -284,6 +295,9 @@ class Loop:
         patience = self.config.loop.early_stop_epochs
         return bool(patience) and self.trainer.progress.epochs_without_gain >= patience
 
+    def _late(self) -> bool:
+        return time.monotonic() >= self._deadline
+
     @hot_path
     def _epoch(self, total: int) -> None:
         trainer, loop = self.trainer, self.config.loop
@@ -298,6 +312,12 @@ class Loop:
         stamp, step_ms, learning_since = 0, 0.0, 0.0
         while trainer.progress.learns < goal and self._done < total:
             self._check_stop()
+            if self._late():
+                return
+            if (count := self._rounds_ahead(goal, total)) > 0:
+                learning_since = learning_since or time.perf_counter()
+                self._take_rounds(count)
+                continue
             for _ in range(each):
                 trainer.collect()
             if trainer.rows < loop.start_steps:
@@ -306,11 +326,12 @@ class Loop:
             learning_since = learning_since or time.perf_counter()
             round_end = min(trainer.progress.learns + loop.learns_per_collect, goal)
             ends = round_end == goal or self._done >= total
+            end = self._epoch_end(goal, total, round_end)
             while (step := trainer.progress.learns) < round_end:
                 if ends and step == round_end - 1:
                     step_ms = self._measured_step()
                 else:
-                    trainer.learn(timed=self._is_timed(step % loop.epoch_steps))
+                    trainer.learn(timed=self._is_timed(step % loop.epoch_steps, end - step))
             if trainer.progress.learns % DISPLAY_EVERY == 0:
                 record = trainer.latest(after=stamp)
                 if record is not None:
@@ -321,10 +342,57 @@ class Loop:
             wall_ms = (time.perf_counter() - learning_since) / (trainer.progress.learns - first)
             self._finish_epoch(trainer.progress.learns - begin, step_ms, wall_ms * 1e3, started)
 
-    def _is_timed(self, position: int) -> bool:
-        """K steps of the epoch, evenly spread; the last one is timed by `_measured_step`."""
+    def _is_timed(self, position: int, left: int) -> bool:
+        """K steps of the epoch, evenly spread; the last one is timed by `_measured_step`.
+
+        Where the device takes the rounds by itself they are the last K: a step in its loop can't be
+        timed, and each that the host launches between would have it wait for the host.
+        """
         count, steps = self.config.loop.timed_steps, self.config.loop.epoch_steps
+        if self.trainer.loops:
+            return left <= count
         return (position + 1) * count // steps > position * count // steps
+
+    def _epoch_end(self, goal: int, total: int, round_end: int) -> int:
+        """The learning step at which the epoch ends, seen from a round whose rows are collected."""
+        ahead = max(total - self.trainer.env_steps, 0)
+        loop = self.config.loop
+        rounds = -(-ahead // (loop.learn_every * self.trainer.shapes.lanes))
+        return min(goal, round_end + rounds * loop.learns_per_collect)
+
+    def _rounds_ahead(self, goal: int, total: int) -> int:
+        """Whole rounds that the device can take by itself before the steps that are timed."""
+        trainer, loop = self.trainer, self.config.loop
+        # The first step is launched by itself: it warms up and captures, which a timed one may not.
+        if not trainer.loops or not trainer.captured:
+            return 0
+        collected = loop.learn_every * trainer.shapes.lanes
+        if min(trainer.env_steps + collected, trainer.shapes.capacity) < loop.start_steps:
+            return 0
+        rounds = -(-(total - trainer.env_steps) // collected)
+        left = min(goal - trainer.progress.learns, rounds * loop.learns_per_collect)
+        timed = loop.timed_steps if trainer.keeps_times else 0
+        return (left - max(timed, 1)) // loop.learns_per_collect
+
+    @hot_path
+    def _take_rounds(self, count: int) -> None:
+        trainer = self.trainer
+        limit = self.config.loop.nonfinite_limit
+        taken = trainer.take_rounds(count, limit=limit, begun=self._begun, look=self._look)
+        if taken.ending is LoopEnding.NONFINITE:
+            record = trainer.latest()
+            assert record is not None  # nothing writes it now, and there was a step
+            self._give_up(record.step, int(record[RecordField.SKIPPED_IN_A_ROW]))
+
+    @hot_path
+    def _look(self) -> None:
+        """What the host does while the device takes rounds."""
+        if self._stops() or self._late():
+            self.trainer.stop_rounds()
+        now = time.monotonic()
+        if now - self._shown >= SHOW_EVERY_S and self.display is not None:
+            self._shown = now
+            self.display.update(self.trainer.seen_env_steps, f"epoch {self.trainer.progress.epoch}")
 
     @cold_path("times one step of the epoch between two waits")
     def _measured_step(self) -> float:
@@ -335,8 +403,13 @@ class Loop:
         self.trainer.wait()
         return (time.perf_counter() - before) * 1e3
 
+    def _stops(self) -> bool:
+        """Whether it was asked to stop: what was asked once is not asked again."""
+        self._asked_to_stop = self._asked_to_stop or self.stop()
+        return self._asked_to_stop
+
     def _check_stop(self) -> None:
-        if self.stop():
+        if self._stops():
             self._save(self.last_checkpoint)
             raise InterruptedRunError(self.last_checkpoint)
 

@@ -1,4 +1,4 @@
-"""The trainer's programs: `learn`, `collect` and `evaluate`, and what the stages put into them.
+"""The trainer's programs: `learn`, `collect`, `epoch`, `evaluate`, and what the stages put in them.
 
 The programs are emitted in their legacy form (stage 0). This module is the one factory that knows
 `trainer.legacy`; once a stage has replaced a group, nothing of it is left in the program.
@@ -32,6 +32,7 @@ from onegraph.stages.program import (
     StepProgram,
     merge_buffers,
 )
+from onegraph.stages.round_program import round_program
 from onegraph.trainer.blocks.emit import Emit
 from onegraph.trainer.envs.base import Environment, HostStepped, ungraphed
 from onegraph.trainer.fusing import FusedStep
@@ -45,6 +46,7 @@ from onegraph.trainer.replay import (
     draw_buffers,
     ring_buffers,
 )
+from onegraph.trainer.rounds import loop_control
 from onegraph.trainer.shapes import Shapes
 
 #: The phases of a learning step, in order. Those that the preset has no work for stay empty.
@@ -143,6 +145,7 @@ class DqnPrograms:
             ("gpu-counters", "learn", "statistics"): self._published_statistics,
             ("gpu-counters", "collect", "counters"): lambda: self._device_counters(1),
             ("gpu-counters", "collect", "act"): self._device_act,
+            ("epoch-graph", "epoch", "control"): loop_control,
         }
 
     # ---------------------------------------------------------------- Parts
@@ -357,6 +360,25 @@ class DqnPrograms:
                 counters.buffers,
             ),
         ).pruned()
+
+    def epoch(self, collect: StepProgram, learn: StepProgram) -> StepProgram:
+        """The round that an epoch is many of: `collect` and `learn` as often as the config says.
+
+        Lanes that the host steps are shown the actions of each collecting step.
+
+        Raises:
+            ProgramError: that are too many for one program.
+        """
+        loop = self.shapes.config.loop
+        if isinstance(self.environment, HostStepped) and collect.phases:
+            shown = self.actions(self.environment, "collect")
+            collect = replace(
+                collect,
+                phases=(*collect.phases, *shown.phases),
+                buffers=merge_buffers(collect.buffers, shown.buffers),
+            )
+        steps = ((collect, loop.learn_every), (learn, loop.learns_per_collect))
+        return round_program("epoch", steps)
 
     def _act(self, head: str, action: str, lanes: int, *, greedy: bool) -> Launch:
         network = self.shapes.network

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onegraph.kernels.device.base import Device
 from onegraph.stages.bench import BenchResult, bench
-from onegraph.stages.registry import STAGES
+from onegraph.stages.registry import step_stages, up_to
 from onegraph.trainer.config import Config
 from onegraph.trainer.subject import TrainerSubject
 
@@ -102,7 +102,7 @@ def measure_stages(config: Config, device: Device) -> StageTimes:
         update={"start_steps": max(config.learn.batch_size, config.env.lanes), "timed_steps": 0}
     )
     subject = TrainerSubject(config.model_copy(update={"loop": loop}))
-    sets = [frozenset(range(1, stage.number + 1)) for stage in STAGES]
+    sets = [up_to(stage.number) for stage in step_stages()]
     return from_bench(bench(subject, sets, device, rounds=ROUNDS), size_text(config))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from onegraph.kernels.learner.publish import PublishedRecord, RecordField, read_
 from onegraph.kernels.replay import tree
 from onegraph.stages.budget import Budget
 from onegraph.stages.program import Buffer, Host, StepProgram
-from onegraph.stages.registry import StageSet, apply, budget
+from onegraph.stages.registry import NONE, StageSet, StageSetError, by_number
 from onegraph.stages.runner import PhaseTimes, Runner
 from onegraph.stages.workspace import Workspace
 from onegraph.trainer.changes import refused_change
@@ -38,7 +38,9 @@ from onegraph.trainer.network import QNetwork, padded_width
 from onegraph.trainer.offline import OfflineData, Transitions, offline_run, ring_state
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.replay import ring_buffers
+from onegraph.trainer.rounds import Rounds, RoundsTaken
 from onegraph.trainer.shapes import Shapes
+from onegraph.trainer.staged import require_possible, staged
 from onegraph.trainer.tuning import FusionChoice, FusionChooser
 
 Say = Callable[[str], None]
@@ -92,6 +94,7 @@ class Trainer:
         stages: which stages are on.
         say: where notes go that the user should read (memory halving).
         environment: lanes to use instead of those that the config describes.
+        optional: those of the stages that are left out, with a note, where they can't be on.
         transitions: rows to learn from instead of those of the file `offline.transitions`.
 
     Attributes:
@@ -99,6 +102,7 @@ class Trainer:
             config then has their sizes, and the environment is there for evaluation alone.
 
     Raises:
+        StageSetError: one of the other stages can't be on with this config.
         TrainerError: the replay does not fit the device even at the smallest useful size, or the
             environment has other lanes than the config.
         TransitionsError: the recorded transitions can't be used.
@@ -116,11 +120,14 @@ class Trainer:
         *,
         say: Say = lambda _: None,
         environment: Environment | None = None,
+        optional: StageSet = NONE,
         transitions: Transitions | None = None,
     ) -> None:
         self.offline: OfflineData | None
         config, self.offline = offline_run(config, transitions)
-        self.config, self.device, self.stages, self.say = config, device, stages, say
+        self.config, self.device, self.say = config, device, say
+        self._asked, self._optional = stages, optional
+        self._left_out: set[tuple[int, str]] = set()
         self.environment: Environment
         self.market: MarketSetup | None
         self.environment, self.market = (
@@ -156,19 +163,26 @@ class Trainer:
         shapes = Shapes(config, network, capacity)
         fusion = FusionChooser(shapes, self.environment, self.device, self.say)
         programs = DqnPrograms(shapes, self.environment, fusion)
-        learn, collect = programs.learn(), programs.collect()
-        self.learn_program, self.collect_program = (
-            apply(program, self.stages, programs) for program in (learn, collect)
-        )
-        self.budgets = {p.name: budget(p, self.stages) for p in (learn, collect)}
+        found = staged(programs, self._asked)
+        self._leave_out(found.refused)
         self.config, self.network, self.shapes = config, network, shapes
         self.programs, self._fusion = programs, fusion
+        self.stages, self.budgets, self._programs = found.stages, dict(found.budgets), found.all
         if self._host is not None:
             self.budgets[self._host.reading.program.name] = ACTIONS_BUDGET
+        self.learn_program, self.collect_program = found.learn, found.collect
+        self.epoch_program = found.epoch
+
+    def _leave_out(self, refused: Mapping[int, str]) -> None:
+        require_possible(refused, self._optional)
+        for number, reason in refused.items():
+            if (number, reason) not in self._left_out:
+                self._left_out.add((number, reason))
+                self.say(f"stage {number} {by_number(number).name} is left out: {reason}")
 
     def _ensure(self) -> None:
-        self.workspace.ensure(self.learn_program.buffers)
-        self.workspace.ensure(self.collect_program.buffers)
+        for program in self._programs:
+            self.workspace.ensure(program.buffers)
         self.workspace.ensure(self._loaded_ring())
 
     def _loaded_ring(self) -> tuple[Buffer, ...]:
@@ -209,6 +223,7 @@ class Trainer:
             )
         self._learn = self._learn_runner()
         self._collect = self._collect_runner()
+        self._rounds = self._new_rounds()
         if self.offline is not None:
             self._load(self.offline.training)
             return
@@ -244,6 +259,11 @@ class Trainer:
 
     def _collect_runner(self) -> Runner:
         return Runner(self.collect_program, self.workspace, timed_sets=1)
+
+    def _new_rounds(self) -> Rounds | None:
+        if self.epoch_program is None:
+            return None
+        return Rounds(Runner(self.epoch_program, self.workspace))
 
     def _row_bytes(self) -> int:
         """Device bytes of a replay row: two states, its other columns, its leaf and tree share."""
@@ -312,6 +332,7 @@ class Trainer:
                 divide its features. The trainer is as it was.
             FusionError: fused kernels that there are not for the new step. The trainer is as it
                 was.
+            StageSetError: a stage that can't be on with the new config. The trainer is as it was.
         """
         if problem := refused_change(self.config, config):
             raise TrainerError(problem)
@@ -323,9 +344,13 @@ class Trainer:
                 f" replay.n_step = {config.replay.n_step} need {floor:,}; lower those"
             )
         before, network = self.config, self.network
-        programs = {p.name: p for p in (self.learn_program, self.collect_program)}
+        programs = {p.name: p for p in self._programs}
         kept = self._learner_state()
-        self._emit(config, self.shapes.capacity)
+        try:
+            self._emit(config, self.shapes.capacity)
+        except StageSetError:
+            self._emit(before, self.shapes.capacity)
+            raise
         try:
             self._ensure()
         except DeviceError as error:
@@ -379,7 +404,7 @@ class Trainer:
         """What the programs' buffers begin with and keep: tables, shares, ends of groups."""
         constants = {
             b.name: b.initial
-            for program in (self.learn_program, self.collect_program)
+            for program in self._programs
             for b in program.buffers
             if b.initial is not None and not b.persistent and b.space == "device"
         }
@@ -403,17 +428,22 @@ class Trainer:
     ) -> None:
         """New runners for the programs that changed; the others keep their graphs."""
         old = self._learn, self._collect
+        looped = None if self._rounds is None else self._rounds.runner
         if (
             not _same_program(programs["learn"], self.learn_program)
             or before.loop.timed_steps != self.config.loop.timed_steps
         ):
             self._learn = self._learn_runner()
-        if not _same_program(programs["collect"], self.collect_program):
+        if not _same_program(programs.get("collect", self.collect_program), self.collect_program):
             self._collect = self._collect_runner()
+        if programs.get("epoch") != self.epoch_program:
+            self._rounds = self._new_rounds()
         for was, now in zip(old, (self._learn, self._collect), strict=True):
             now.index = was.index
+        if looped is not None and self._rounds is not None:
+            self._rounds.runner.index = looped.index
         for runner in list(self.workspace.owners):
-            replaced = runner in old or self.network != network
+            replaced = runner in (*old, looped) or self.network != network
             if isinstance(runner, Runner) and replaced and runner not in self.runners.values():
                 runner.retire("the trainer has another config now; make it again")
         self._drop_unused(programs.values())
@@ -422,7 +452,7 @@ class Trainer:
         """Free what the programs before had, and nothing that still runs has."""
         runners = [r for r in self.workspace.owners if isinstance(r, Runner) and not r.retired]
         needed = {b.name for runner in runners for b in runner.program.buffers}
-        needed |= {b.name for p in (self.learn_program, self.collect_program) for b in p.buffers}
+        needed |= {b.name for p in self._programs for b in p.buffers}
         needed |= {b.name for b in self._loaded_ring()}
         names = {b.name for program in before for b in program.buffers}
         self.workspace.drop(sorted(names - needed))
@@ -491,6 +521,83 @@ class Trainer:
         counts = self._learn.step(timed=timed)
         self.progress.learns += 1
         return counts
+
+    @property
+    def loops(self) -> bool:
+        """Whether the device can take rounds by itself (`take_rounds`)."""
+        return self._rounds is not None
+
+    @property
+    def keeps_times(self) -> bool:
+        """Whether a learning step can be timed by phase."""
+        return self._learn.keeps_times
+
+    @property
+    def captured(self) -> bool:
+        """Whether the learning step runs from its graphs: its next one needs no warm-up."""
+        return bool(self._learn.graph_nodes())
+
+    @hot_path
+    def take_rounds(
+        self,
+        count: int,
+        *,
+        limit: int = 0,
+        begun: int = 0,
+        look: Callable[[], None] = lambda: None,
+    ) -> RoundsTaken:
+        """Have the device take `count` rounds of collecting and learning, and wait for them.
+
+        Args:
+            count: rounds: `learn_every` vector steps, then `learns_per_collect` learning steps.
+            limit: skipped steps in a row that end it early; 0: none do.
+            begun: the learning step up to which skipped ones do not count.
+            look: called now and then meanwhile; may call `stop_rounds`, and read `seen_env_steps`.
+
+        Returns:
+            How far it came: `progress` says so, too.
+
+        Raises:
+            TrainerError: the program is no loop, or the first round's batch can't be drawn.
+        """
+        if self._rounds is None:
+            raise TrainerError(
+                "the device takes no rounds by itself at these stages; turn stage 8, epoch-graph,"
+                " on, or call collect() and learn()"
+            )
+        loop = self.config.loop
+        rows = min(
+            (self.progress.collects + loop.learn_every) * self.shapes.lanes, self.shapes.capacity
+        )
+        if rows < self.shapes.batch:
+            raise TrainerError(
+                f"a batch of {self.shapes.batch} can't be drawn in a round that begins with"
+                f" {self.rows} rows; collect {self.shapes.batch - rows} more first"
+            )
+        until = self.progress.learns + count * loop.learns_per_collect
+        before = self.progress.learns, self.progress.collects
+        try:
+            return self._rounds.run(before, until, limit=limit, begun=begun, look=look)
+        finally:
+            self.progress.learns = self._rounds.learns
+            self.progress.collects = self._rounds.collects
+
+    def stop_rounds(self) -> None:
+        """Have `take_rounds` end after the round that the device is in."""
+        if self._rounds is not None:
+            self._rounds.stop()
+
+    @property
+    def seen_learns(self) -> int:
+        """Learning steps while rounds are taken: as far as the device told. Does not wait."""
+        told = 0 if self._rounds is None else self._rounds.learns
+        return max(told, self.progress.learns)
+
+    @property
+    def seen_env_steps(self) -> int:
+        """`env_steps` while rounds are taken: as far as the device told. Does not wait."""
+        told = 0 if self._rounds is None else self._rounds.collects
+        return max(told, self.progress.collects) * self.shapes.lanes
 
     @hot_path
     def latest(self, after: int = 0) -> PublishedRecord | None:
@@ -598,6 +705,8 @@ class Trainer:
         found = {"learn": self._learn, "collect": self._collect}
         if self._host is not None:
             found[self._host.reading.program.name] = self._host.reading
+        if self._rounds is not None:
+            found["epoch"] = self._rounds.runner
         return found
 
     def graph_nodes(self) -> dict[str, int]:
@@ -611,8 +720,7 @@ class Trainer:
     # ---------------------------------------------------------------- state
 
     def _persistent(self) -> list[str]:
-        programs = (self.learn_program, self.collect_program)
-        buffers = [*(b for p in programs for b in p.buffers), *self._loaded_ring()]
+        buffers = [*(b for p in self._programs for b in p.buffers), *self._loaded_ring()]
         return sorted({b.name for b in buffers if b.persistent})
 
     @cold_path("reads a whole state for a checkpoint")

@@ -24,5 +24,13 @@ enum Flag { F_TERMINATED = 1, F_TRUNCATED = 2, F_INVALID = 4 };
 enum Diagnostic { D_NONFINITE_TD = 0, D_STALE_UPDATE = 1, D_INVALID_ROW = 2 };
 #define DIAGNOSTICS 8
 
+enum LoopOrder { O_UNTIL = 0, O_STOP = 1, O_LIMIT = 2, O_BEGUN = 3 };
+#define LOOP_ORDER 4
+
+enum LoopReport { L_LEARNS = 0, L_COLLECTS = 1, L_ENDING = 2 };
+#define LOOP_REPORT 3
+
+enum LoopEnding { E_RUNNING = 0, E_REACHED = 1, E_STOPPED = 2, E_NONFINITE = 3 };
+
 enum StreamTag { T_SAMPLE = 1, T_ACT = 2, T_RESET = 3, T_INIT = 4, T_DEPTH = 5, T_TAU = 6, T_NOISE = 7,
                  T_DENOISE = 8, T_HINDSIGHT = 9, T_TOSS = 10 };

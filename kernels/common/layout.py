@@ -92,6 +92,43 @@ class Diagnostic(IntEnum):
 DIAGNOSTICS = 8
 
 
+class LoopOrder(IntEnum):
+    """Elements of ``loop_order`` (int64, pinned): what the host asks of a loop of rounds.
+
+    ``UNTIL`` is the learning step, counted from the run's first, at which it ends; ``STOP`` ends it
+    after the round that it is in; ``LIMIT`` skipped steps in a row end it, of those after step
+    ``BEGUN`` (0: never).
+    """
+
+    UNTIL = 0
+    STOP = 1
+    LIMIT = 2
+    BEGUN = 3
+
+
+LOOP_ORDER = 4
+
+
+class LoopReport(IntEnum):
+    """Elements of ``loop_report`` (int64, pinned): how far the loop has come, and why it ended."""
+
+    LEARNS = 0
+    COLLECTS = 1
+    ENDING = 2
+
+
+LOOP_REPORT = 3
+
+
+class LoopEnding(IntEnum):
+    """Why a loop of rounds ended."""
+
+    RUNNING = 0
+    REACHED = 1
+    STOPPED = 2
+    NONFINITE = 3
+
+
 class StreamTag(IntEnum):
     """Third word of the Philox counter: keeps the draws of different uses apart."""
 

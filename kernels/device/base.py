@@ -28,6 +28,13 @@ Module = Literal["shared", "graphed", "ungraphed"]
 Epilogue = Literal["none", "bias", "bias_relu", "relu_grad", "bias_grad"]
 Precision = Literal["float32", "tf32"]
 
+#: What the host does while it waits: called now and then, it says in how many seconds the wait may
+#: be over, as far as it knows.
+Meanwhile = Callable[[], float]
+
+#: The parameter by which a kernel gets the handle of the condition that it sets.
+CONDITION = "condition"
+
 #: Blocks a launch is capped at; kernels stride over what is left.
 MAX_BLOCKS = 4096
 
@@ -300,7 +307,11 @@ class Node:
 
 @dataclass(eq=False)
 class Graph:
-    """Recorded work. It keeps every array and module it uses alive until it is closed."""
+    """Recorded work. It keeps every array and module it uses alive until it is closed.
+
+    Attributes:
+        loops: whether it takes turns (`Device.loop`); such a graph can't be part of another.
+    """
 
     label: str
     nodes: list[Node] = field(default_factory=list)
@@ -309,6 +320,7 @@ class Graph:
     arrays: list[DeviceArray] = field(default_factory=list)
     handle: Any = None
     closed: bool = False
+    loops: bool = False
 
     def uses(self, arrays: Sequence[DeviceArray]) -> None:
         for array in arrays:
@@ -316,8 +328,15 @@ class Graph:
             array.base._graphs.add(self)
 
     def node_count(self) -> int:
-        """Nodes that do work: kernels, copies, memsets, event records, children's included."""
+        """Nodes that do work: kernels, copies, memsets, event records, children's included.
+
+        Of a loop: those of one turn, and of what decides on the first.
+        """
         return len(self.nodes) + sum(child.node_count() for child in self.children)
+
+    def has_events(self) -> bool:
+        """Whether it or a child of it records an event."""
+        return bool(self.events) or any(child.has_events() for child in self.children)
 
     def close(self) -> None:
         """Give up what the graph keeps alive; it can't be launched any more."""
@@ -373,6 +392,8 @@ class Device(ABC):
         self._fork: _Fork | None = None
         self._reserved_branches = 0
         self._warming_up = False
+        #: What the host does while it waits for a loop (`attended`).
+        self._meanwhile: Meanwhile | None = None
 
     # ---------------------------------------------------------------- errors and rules
 
@@ -691,16 +712,19 @@ class Device(ABC):
             place = "warm-up"
         wrong = {"graphed": "eager", "ungraphed": "captured", "shared": ""}[module]
         if place == wrong:
-            if self._capture is not None:
-                self._capture_broken = kernel
-            raise ModuleMixError(
-                "CUDA_ERROR_NOT_PERMITTED",
-                f"launch {kernel}",
-                self.ledger.phase,
-                f"its {module} module may not be launched {place}; the graphed copy belongs in"
-                " captures and their warm-up, the ungraphed copy outside graphs",
-            )
+            self._refuse_module(kernel, module, place)
         self.launch_sites.setdefault((kernel, module), set()).add(place)
+
+    def _refuse_module(self, kernel: str, module: Module, place: str) -> NoReturn:
+        if self._capture is not None:
+            self._capture_broken = kernel
+        raise ModuleMixError(
+            "CUDA_ERROR_NOT_PERMITTED",
+            f"launch {kernel}",
+            self.ledger.phase,
+            f"its {module} module may not be launched {place}; the graphed copy belongs in"
+            " captures and their warm-up, the ungraphed copy outside graphs",
+        )
 
     @contextmanager
     def warm_up(self) -> Iterator[None]:
@@ -875,8 +899,7 @@ class Device(ABC):
     def compose(self, label: str, items: Sequence[Graph | DeviceEvent]) -> Graph:
         """One graph that runs `items` in order: graphs as children, events as record nodes."""
         self._outside_capture(f"compose {label}")
-        if closed := [g.label for g in items if isinstance(g, Graph) and g.closed]:
-            self.fail("CUDA_ERROR_INVALID_HANDLE", f"compose {label}", f"{closed[0]!r} is closed")
+        self._require_parts(f"compose {label}", [g for g in items if isinstance(g, Graph)])
         graph = Graph(label)
         for item in items:
             if isinstance(item, Graph):
@@ -887,6 +910,86 @@ class Device(ABC):
                 graph.events.append(item)
         self._compose(graph, items)
         return graph
+
+    def _require_parts(self, op: str, graphs: Sequence[Graph]) -> None:
+        if closed := [g.label for g in graphs if g.closed]:
+            self.fail("CUDA_ERROR_INVALID_HANDLE", op, f"{closed[0]!r} is closed")
+        if loops := [g.label for g in graphs if g.loops]:
+            self.fail(
+                "CUDA_ERROR_NOT_SUPPORTED",
+                op,
+                f"{loops[0]!r} has a conditional node, which can't stand in a child graph; launch"
+                " it by itself",
+            )
+
+    def loop(self, label: str, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> Graph:
+        """One graph that takes turns: `control`, then while `go` is not 0 the `turn` and `control`.
+
+        Args:
+            label: the graph's name.
+            turn: graphs that run in order, once a turn; the same one may stand there twice.
+            control: a kernel that writes `go`, and gives its value to the condition whose handle it
+                gets by its parameter ``condition`` (u64). Outside a graph that is 0.
+            go: int32 [1], among the arrays of `control`. (A GPU looks at the condition alone.)
+
+        Raises:
+            DeviceError: CUDA_ERROR_NOT_SUPPORTED for what the body of a conditional node can't
+                hold (event records, further loops); CUDA_ERROR_INVALID_VALUE for a turn without
+                work or a `control` that can't end it; CUDA_ERROR_INVALID_HANDLE for a closed graph.
+        """
+        op = f"loop {label}"
+        self._outside_capture(op)
+        self._alive(op, go, *control.arrays)
+        self._require_parts(op, turn)
+        if timed := [g.label for g in turn if g.has_events()]:
+            self.fail(
+                "CUDA_ERROR_NOT_SUPPORTED",
+                op,
+                f"{timed[0]!r} records an event, which the body of a conditional node can't; time"
+                " steps outside the loop",
+            )
+        if not sum(g.node_count() for g in turn):
+            self.fail("CUDA_ERROR_INVALID_VALUE", op, "a turn has no work")
+        kernel, handles = control.spec.name, [p for p in control.spec.params if p.name == CONDITION]
+        if [(p.dtype, p.access) for p in handles] != [("u64", "scalar")]:
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"kernel {kernel} takes no condition; declare {CONDITION}='u64' and set it",
+            )
+        if (go.size, go.dtype) != (1, DTYPES["i32"]) or all(
+            a.base is not go.base for a in control.arrays
+        ):
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE", op, f"{go!r} is not the one int32 that {kernel} writes"
+            )
+        if control.module == "ungraphed":
+            self._refuse_module(kernel, control.module, "captured")
+        self.launch_sites.setdefault((kernel, control.module), set()).add("captured")
+        graph = Graph(label, loops=True)
+        graph.nodes += [Node("kernel", kernel)] * 2
+        for part in turn:
+            graph.children.append(part)
+            graph.uses(part.arrays)
+        graph.uses((*control.arrays, go))
+        self._loop(graph, turn, control, go)
+        return graph
+
+    @contextmanager
+    def attended(self, meanwhile: Meanwhile) -> Iterator[None]:
+        """Wait at the end for what was launched inside, and call `meanwhile` now and then.
+
+        On a GPU `meanwhile` is called every few milliseconds from the end of the block on, until
+        the device has nothing to do; the host sleeps in between. The host device calls it after
+        each turn of a loop. It may look at pinned memory, and may not ask the device for anything.
+        """
+        self._outside_capture("attend")
+        before, self._meanwhile = self._meanwhile, meanwhile
+        try:
+            yield
+            self._attend(meanwhile)
+        finally:
+            self._meanwhile = before
 
     def instantiate(self, graph: Graph) -> GraphExec:
         """Instantiate and upload, so that the first launch costs what the others do."""
@@ -1059,6 +1162,14 @@ class Device(ABC):
 
     @abstractmethod
     def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None: ...
+
+    @abstractmethod
+    def _loop(
+        self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray
+    ) -> None: ...
+
+    @abstractmethod
+    def _attend(self, meanwhile: Meanwhile) -> None: ...
 
     @abstractmethod
     def _instantiate(self, executable: GraphExec) -> None: ...

@@ -10,6 +10,7 @@ import ctypes
 import gc
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from numpy.typing import NDArray
 from onegraph.kernels import compile as compiler
 from onegraph.kernels.catalogue import DTYPES, KernelSpec, find
 from onegraph.kernels.device.base import (
+    CONDITION,
     MAX_BLOCKS,
     Device,
     DeviceArray,
@@ -41,6 +43,7 @@ from onegraph.kernels.device.base import (
     GraphExec,
     Launch,
     Matmul,
+    Meanwhile,
     Module,
     Product,
     Stream,
@@ -65,6 +68,10 @@ _EPILOGUES = {
     "relu_grad": gemm.RELU_GRAD,
     "bias_grad": gemm.BIAS_GRAD,
 }
+
+#: Seconds that the host sleeps between two looks at a device that it waits for: at most, which
+#: keeps it under 2% of a core, and at least, towards the end of the wait.
+_LONGEST_NAP, _SHORTEST_NAP = 5e-3, 2e-4
 
 #: DLPack's number for memory of a CUDA device (kDLCUDA).
 _DLPACK_CUDA = 2
@@ -109,6 +116,7 @@ class _Built:
         definition: cuda.core's graph.
         owner: the builder it was captured with, if it was captured.
         event_nodes: in the order of ``Graph.events``.
+        turn: the body of the while-node, if it has one.
         modules: the device's loaded modules, which must outlive the graph.
     """
 
@@ -116,6 +124,7 @@ class _Built:
     owner: Any
     modules: list[Any]
     event_nodes: list[Any] = field(default_factory=list)
+    turn: Any = None
 
 
 class CudaDevice(Device):
@@ -762,6 +771,33 @@ class CudaDevice(Device):
             self._translate(error, f"compose {graph.label}")
         graph.handle = built
 
+    # The while-node looks at its condition before its first turn: the control kernel that stands
+    # before it decides on that one, so that a loop with nothing to do takes none. Children that are
+    # composed themselves are opened: each captured graph becomes a child of the body.
+
+    def _loop(self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> None:
+        del go  # a GPU looks at the condition
+        kernel, config, values = control.payload
+        position = [p.name for p in control.spec.params].index(CONDITION)
+        try:
+            definition: Any = GraphDefinition()
+            condition = definition.create_condition(default_value=0)
+            arguments = [*values[:position], condition, *values[position + 1 :]]
+            repeat = definition.launch(config, kernel, *arguments).while_loop(condition)
+            node = body = repeat.body
+            for part in _captured(turn):
+                node = node.embed(part.handle.definition)
+            node.launch(config, kernel, *arguments)
+        except CUDAError as error:
+            self._translate(error, f"loop {graph.label}")
+        graph.handle = _Built(definition, None, self._modules, turn=body)
+
+    def _attend(self, meanwhile: Meanwhile) -> None:
+        op, busy = "wait for the loop", driver.CUresult.CUDA_ERROR_NOT_READY
+        while (state := driver.cuStreamQuery(self._queue))[0] == busy:
+            time.sleep(min(max(meanwhile() / 2, _SHORTEST_NAP), _LONGEST_NAP))
+        self._check(state, op)
+
     def _instantiate(self, executable: GraphExec) -> None:
         definition = executable.graph.handle.definition
         try:
@@ -796,8 +832,10 @@ class CudaDevice(Device):
             return path.read_text(encoding="utf-8", errors="replace")
 
     def driver_node_count(self, graph: Graph) -> int:
-        """Nodes that do work, children's included, as the driver counts them."""
-        return self._driver_nodes(graph.handle.definition.handle)
+        """Nodes that do work, children's included, by the driver's count; of a loop one turn."""
+        built = graph.handle
+        turn = 0 if built.turn is None else self._driver_nodes(built.turn.handle)
+        return self._driver_nodes(built.definition.handle) + turn
 
     def _driver_nodes(self, handle: Any) -> int:
         op, kinds = "driver_node_count", driver.CUgraphNodeType
@@ -809,7 +847,10 @@ class CudaDevice(Device):
             if kind == kinds.CU_GRAPH_NODE_TYPE_GRAPH:
                 child = self._check(driver.cuGraphChildGraphNodeGetGraph(node), op)
                 total += self._driver_nodes(child)
-            elif kind != kinds.CU_GRAPH_NODE_TYPE_EMPTY:
+            elif kind not in (
+                kinds.CU_GRAPH_NODE_TYPE_EMPTY,
+                kinds.CU_GRAPH_NODE_TYPE_CONDITIONAL,
+            ):
                 total += 1
         return total
 
@@ -832,3 +873,12 @@ class CudaDevice(Device):
         self._sides.clear()
         self._forked = None
         self._stream = self._current = self._target = self._queue = None
+
+
+def _captured(graphs: Sequence[Graph]) -> Iterator[Graph]:
+    """The captured graphs that `graphs` are composed of, in order."""
+    for graph in graphs:
+        if graph.children:
+            yield from _captured(graph.children)
+        else:
+            yield graph

@@ -20,6 +20,7 @@ from onegraph.kernels.device.base import (
     GraphExec,
     Launch,
     Matmul,
+    Meanwhile,
     Module,
     Product,
     Stream,
@@ -250,6 +251,23 @@ class HostDevice(Device):
         # A child is copied in, as CUDA clones it; an event is looked up at replay, because
         # `set_graph_events` may have put another in its place.
         graph.handle = [list(i.handle) if isinstance(i, Graph) else i for i in items]
+
+    def _loop(self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> None:
+        # Read through the array at each turn; a child is copied in, as CUDA clones it.
+        work = [w for part in turn for w in self._child_work(list(part.handle))]
+        graph.handle = [partial(self._take_turns, control.payload, work, go)]
+
+    def _take_turns(self, control: Work, turn: Sequence[Work], go: DeviceArray) -> None:
+        control()
+        while self._flat(go)[0]:
+            for work in turn:
+                work()
+            control()
+            if self._meanwhile is not None:
+                self._meanwhile()
+
+    def _attend(self, meanwhile: Meanwhile) -> None:
+        """There is nothing to wait for: what was launched has run."""
 
     def _instantiate(self, executable: GraphExec) -> None:
         work: list[Work] = []

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-Scope = Literal["setup", "learn", "collect", "epoch", "io"]
+Scope = Literal["setup", "learn", "collect", "round", "epoch", "io"]
 
 #: Every kind of call that is counted. ``captured`` is work recorded into a graph rather than done.
 KINDS = (

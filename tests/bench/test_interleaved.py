@@ -28,7 +28,7 @@ def test_an_absent_peer_is_skipped_by_name():
 
 def test_the_stages_are_named_as_the_toolkit_names_them():
     assert stage_labels()[0] == "0 legacy"
-    assert stage_labels()[-1] == "0-7 fused-phases"
+    assert stage_labels()[-2:] == ["0-7 fused-phases", "0-8 epoch-graph"]
 
 
 class Fixture:

@@ -8,6 +8,7 @@ from interleaved import peer_labels, record, stage_labels
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.registry import STAGES
 from onegraph.trainer.bench import BenchSubject, named_size
+from onegraph.trainer.cli.bench import cumulative_sets
 
 #: M first: its times are the ones to have if a run is cut short.
 GPU_SIZES = ("M", "S", "L", "REPLAY", "REPLAY-10M", "FULL")
@@ -23,7 +24,7 @@ def host():
 
 def step_once(size, device, label):
     """Untimed, where benchmarks are disabled: warm up, step, and hold the step to its budget."""
-    run = BenchSubject(named_size(size)).at(frozenset(range(1, LABELS.index(label) + 1)), device)
+    run = BenchSubject(named_size(size)).at(cumulative_sets()[LABELS.index(label)], device)
     try:
         run.step()
         counts = run.step()["learn"]

@@ -382,3 +382,21 @@ def test_act(cuda, n, actions, stride, epsilon, greedy):
         seed=0xFEDCBA9876543210,
         greedy=greedy,
     )
+
+
+@pytest.mark.parametrize("order", [(9, 0, 0, 0), (5, 0, 0, 0), (9, 1, 0, 0), (9, 0, 2, 0)])
+@pytest.mark.parametrize("skip", [0, 1])
+def test_loop_control(cuda, order, skip):
+    counters = np.zeros(COUNTERS, np.int64)
+    counters[Counter.RNG], counters[Counter.COLLECT] = 5, 11
+    counters[Counter.SKIPPED_IN_A_ROW] = 1
+    assert_same(
+        cuda,
+        "loop_control",
+        counters=counters,
+        skip=[skip],
+        order=np.array(order),
+        report=np.full(3, -1, np.int64),
+        go=1,
+        condition=0,
+    )

@@ -29,7 +29,7 @@ from onegraph.kernels.device import Device
 from onegraph.kernels.device.base import Matmul
 from onegraph.kernels.env.env_market import Fill, RewardKind, Sizing
 from onegraph.kernels.learner.advance_counters import COLLECT
-from onegraph.stages.registry import ALL
+from onegraph.stages.registry import ALL, up_to
 from onegraph.trainer.blocks import grouping
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sanitize]
@@ -117,6 +117,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "iqn_values": lambda d: heads.test_iqn_values(d, 5, 5, 3, 0.3),
     "layer_norm": lambda d: trunk.test_layer_norm(d, 33, 257, 0),
     "layer_norm_grad": lambda d: trunk.test_layer_norm_grad(d, 33, 257, 0, 1, 1),
+    "loop_control": lambda d: learner.test_loop_control(d, (9, 0, 2, 0), 1),
     "maintain": lambda d: learner.test_maintain(d, 257, 257, 0.005, 0, 0),
     "noisy_grad": lambda d: optim.test_noisy_grad(d, [(33, 34), (5, 1)]),
     "noisy_weights": lambda d: optim.test_noisy_weights(d, [(33, 34), (5, 1)], 0, 3),
@@ -160,7 +161,7 @@ def test_kernel(cuda, kernel) -> None:
     assert any(name == kernel for name, _ in cuda.launch_sites)
 
 
-@pytest.mark.parametrize("stages", [ALL - {5, 6, 7}, CHILDREN, ALL], ids=["4", "5", "6"])
+@pytest.mark.parametrize("stages", [up_to(4), CHILDREN, ALL], ids=["4", "5", "6"])
 def test_trainer(cuda, stages) -> None:
     trainer = trainer_on(cuda, stages, config(learn__batch_size=33, loop__start_steps=36))
     steps(trainer, 3)

@@ -15,8 +15,9 @@ from offline.made import chain_columns, tiny_columns
 from trainer.setups import OpenDevice, end_of
 
 from onegraph.kernels.common.layout import Counter, Diagnostic, Flag
-from onegraph.stages import format_set, exact_sets
-from onegraph.stages.flags import parse_stages
+from onegraph.stages import exact_sets, format_set
+from onegraph.stages.flags import choose_stages
+from onegraph.stages.registry import NONE, step_stages
 from onegraph.trainer.action_values import q_error
 from onegraph.trainer.checkpoint import load_checkpoint, save_checkpoint
 from onegraph.trainer.config import Config, load_config
@@ -48,8 +49,10 @@ def from_rows(
     stages: str | frozenset[int] = "all",
 ) -> Trainer:
     """A trainer that holds those rows."""
-    chosen = parse_stages(stages) if isinstance(stages, str) else stages
-    return Trainer(config, open_device(), chosen, transitions=transitions_from(columns, "rows"))
+    named = choose_stages(stages) if isinstance(stages, str) else None
+    chosen, optional = (stages, NONE) if named is None else (named.stages, named.optional)
+    rows = transitions_from(columns, "rows")
+    return Trainer(config, open_device(), chosen, transitions=rows, optional=optional)
 
 
 def learned(trainer: Trainer, count: int) -> Trainer:
@@ -139,7 +142,7 @@ class OfflineContract:
     ) -> None:
         config, columns = recorded(**changes), walk(broken=3)
         found = {}
-        for stages in exact_sets():
+        for stages in exact_sets(step_stages()):
             trainer = from_rows(open_device, columns, config, stages)
             indices = []
             for _ in range(16):

@@ -312,7 +312,7 @@ def test_the_command_prints_a_table_and_writes_results_and_curves(prove, tmp_pat
     }
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     (listed,) = found["proofs"]
-    assert found["stages"] == "0-6"
+    assert found["stages"] == "0-8"
     assert found["machine"]["device"] == "host (NumPy)"
     assert listed["name"] == "easy"
     assert listed["targets"][0] == {

@@ -172,7 +172,7 @@ def test_the_stages_of_a_subject_are_timed_side_by_side():
     result = bench(
         subject, [NONE, ALL], HostDevice(), rounds=3, peers=[peer], skipped={"other": "absent"}
     )
-    assert [e.label for e in result.entries] == ["0 legacy", "0-7 fused-phases", "peer"]
+    assert [e.label for e in result.entries] == ["0 legacy", "0-8 epoch-graph", "peer"]
     assert result.rounds == 3
     assert result.entries[1].calls == {"graph_launch": 1}
     assert [e.nodes for e in result.entries] == [0, 8, 7]

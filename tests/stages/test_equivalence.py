@@ -6,11 +6,12 @@ import toy
 
 from onegraph.kernels.device import HostDevice
 from onegraph.stages import Runner, Workspace, apply, budget, exact_sets, format_set
+from onegraph.stages.registry import step_stages
 
 pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
 
 STEPS = 6
-SETS = [pytest.param(s, id=format_set(s)) for s in exact_sets()]
+SETS = [pytest.param(s, id=format_set(s)) for s in exact_sets(step_stages())]
 
 
 def reference() -> list[dict[str, bytes]]:

@@ -4,7 +4,8 @@ import pytest
 
 from onegraph.stages import StageSetError, choose_stages, parse_stages
 
-ALL = {1, 2, 3, 4, 5, 6, 7}
+SIX = {1, 2, 3, 4, 5, 6}
+ALL = SIX | {7, 8}
 
 
 @pytest.mark.parametrize(
@@ -16,8 +17,10 @@ ALL = {1, 2, 3, 4, 5, 6, 7}
         ("2", {1, 2}),
         ("3", {1, 2, 3}),
         ("4", {1, 2, 3, 4}),
-        ("6", ALL - {7}),
-        ("7", ALL),
+        ("6", SIX),
+        ("7", SIX | {7}),
+        ("8", ALL),
+        ("0-8", ALL),
         # a list is exact
         ("0,3", {3}),
         ("0,1,2,4", {1, 2, 4}),
@@ -33,7 +36,7 @@ ALL = {1, 2, 3, 4, 5, 6, 7}
         ("none", set()),
         ("all,-phase-events", ALL - {3}),
         ("all,-3", ALL - {3}),
-        ("all,-fused-phases,-parent-graph,-5", {1, 2, 3, 4}),
+        ("all,-8,-fused-phases,-parent-graph,-5", {1, 2, 3, 4}),
         ("none,phase-events", {3}),
         ("all,0", ALL),
         # white space, case, duplicates, empty items
@@ -54,7 +57,7 @@ def test_what_a_flag_means(text: str, stages: set[int]) -> None:
     [
         ("", ["''", "use all, none, a number or a list"]),
         (" , ", ["' , '", "names no stage"]),
-        ("8", ["'8'", "unknown", "0 legacy", "6 parent-graph", "7 fused-phases"]),
+        ("9", ["'9'", "unknown", "0 legacy", "6 parent-graph", "7 fused-phases"]),
         ("-1", ["'-1'", "gpu-replay", "is not on", "start the list with all"]),
         ("²", ["'²'", "unknown"]),
         ("007", ["'007'", "unknown"]),

@@ -28,6 +28,7 @@ from onegraph.stages.difference import (
 from onegraph.stages.finding import CHECKS, Finding, Findings
 from onegraph.stages.program import MatmulOp
 from onegraph.stages.program_subject import ProgramSubject
+from onegraph.stages.registry import step_stages
 from onegraph.stages.verification import SCHEMA, SetResult, Verification
 from onegraph.stages.verify import VerifyError, cumulative_sets, verify
 from onegraph.stages.verify_table import verify_lines, verify_table
@@ -35,7 +36,7 @@ from onegraph.stages.verify_table import verify_lines, verify_table
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def toy_subject(known: Sequence[Stage] = STAGES, **changes) -> ProgramSubject:
+def toy_subject(known: Sequence[Stage] = step_stages(), **changes) -> ProgramSubject:
     parts = toy.Toy()
     values = {"choices": "pick", "parameters": "v", "known": known, "parts": parts, **changes}
     return ProgramSubject("toy", parts.program(), **values)
@@ -125,7 +126,7 @@ def test_a_finding_that_comes_again_is_counted() -> None:
 
 
 def test_the_toy_holds_at_every_valid_set() -> None:
-    result = verify(toy_subject(), HostDevice, exact_sets(), steps=6)
+    result = verify(toy_subject(), HostDevice, exact_sets(step_stages()), steps=6)
     assert result.sets[0].label == "0"
     assert len(result.sets) == 12
     assert all(one.exact for one in result.sets)
@@ -178,13 +179,13 @@ def test_the_own_loop_holds_and_is_counted_by_cupti(cupti) -> None:
 
 
 def test_the_toy_with_its_matmul_is_counted_by_cupti(cupti) -> None:
-    result = verify(toy_subject(), lambda: TracedDevice(cupti), exact_sets(), steps=4)
+    result = verify(toy_subject(), lambda: TracedDevice(cupti), exact_sets(step_stages()), steps=4)
     assert result.ok, result.findings
 
 
 def test_sets_that_a_loops_own_stages_make() -> None:
-    assert cumulative_sets(STAGES)[2:4] == (frozenset({1, 2}), frozenset({1, 2, 3}))
-    assert len(cumulative_sets(STAGES)) == 8
+    assert cumulative_sets(step_stages())[2:4] == (frozenset({1, 2}), frozenset({1, 2, 3}))
+    assert len(cumulative_sets(step_stages())) == 8
     numbers = [sorted(s) for s in cumulative_sets(own_loop.KNOWN)]
     assert numbers == [[], [3], [3, 4], [3, 4, 5], [3, 4, 5, 6]]
 
@@ -464,7 +465,7 @@ def test_a_subject_that_names_a_buffer_that_is_not_there(field: str) -> None:
 
 
 def test_a_loop_without_parts_under_a_stage_that_asks_for_one() -> None:
-    subject = ProgramSubject("toy", toy.Toy().program(), "pick", "v", STAGES)
+    subject = ProgramSubject("toy", toy.Toy().program(), "pick", "v")
     result = verify(subject, HostDevice, (frozenset({1}),), steps=3)
     (finding,) = result.sets[-1].findings
     assert "stage gpu-replay asks for the part of group sample" in finding.message

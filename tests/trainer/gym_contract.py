@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from trainer.setups import OpenDevice, end_of, fill, gym, make, steps, trajectory
 
-from onegraph.stages import format_set, exact_sets
+from onegraph.stages import exact_sets, format_set
+from onegraph.stages.registry import step_stages
 from onegraph.trainer.checkpoint import load_checkpoint, save_checkpoint
 from onegraph.trainer.config import Config, override_config
 from onegraph.trainer.episodes import EpisodeEvaluator
 
-SETS = [pytest.param(s, id=format_set(s)) for s in exact_sets()]
+SETS = [pytest.param(s, id=format_set(s)) for s in exact_sets(step_stages())]
 
 VARIANTS: dict[str, Config] = {
     "same step": gym(),
@@ -46,7 +47,7 @@ class GymnasiumContract:
         # Or equality would mean little.
         assert len(set(reference.indices)) == STEPS
         assert reference.end["theta"] != reference.end["theta_target"]
-        for stages in exact_sets()[1:]:
+        for stages in exact_sets(step_stages())[1:]:
             found = trajectory(make(open_device(), config, stages), STEPS)
             wrong = [n for n, values in reference.end.items() if found.end[n] != values]
             assert (format_set(stages), wrong) == (format_set(stages), [])

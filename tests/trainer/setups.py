@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onegraph.kernels.device import Device
-from onegraph.stages.flags import parse_stages
+from onegraph.stages.flags import choose_stages
+from onegraph.stages.registry import NONE
 from onegraph.trainer.config import Config, load_config
 from onegraph.trainer.envs.base import Environment
 from onegraph.trainer.envs.build import MarketSetup, build_environment, build_market
@@ -146,12 +147,13 @@ def make(
     environment: Environment | None = None,
 ) -> Trainer:
     """A trainer; a market's bars come from a cache."""
-    chosen = parse_stages(stages) if isinstance(stages, str) else stages
+    named = choose_stages(stages) if isinstance(stages, str) else None
+    chosen, optional = (stages, NONE) if named is None else (named.stages, named.optional)
     setup = None
     if environment is None and config.env.kind == "market":
         setup = market_setup(config)
         environment = setup.environment
-    trainer = Trainer(config, device, chosen, environment=environment)
+    trainer = Trainer(config, device, chosen, environment=environment, optional=optional)
     if setup is not None:
         trainer.market = setup
     return trainer

@@ -152,7 +152,7 @@ def test_the_command_prints_a_line_a_set_and_writes_json(tmp_path, capsys):
     assert "graph launches 1" in out
     found = json.loads(file.read_text())
     (result,) = found["results"]
-    assert [e["label"] for e in result["entries"]] == ["0 legacy", "0-7 fused-phases"]
+    assert [e["label"] for e in result["entries"]] == ["0 legacy", "0-8 epoch-graph"]
     assert len(result["entries"][0]["samples_us"]) == 2
     assert found["machine"]["device"] == "NumPy"
 
@@ -174,7 +174,7 @@ def test_the_phases_are_profiled_with_their_nodes(tmp_path, capsys):
         (["--device=tpu"], "'tpu': choose auto, cuda or host"),
         (["--set=device=cuda"], "a benchmark takes it from --device"),
         (["--stages=6,9"], "stage '9' is unknown"),
-        (["--stages=7", "--stages=all"], "'0-7 fused-phases' is to be timed twice"),
+        (["--stages=6", "--stages=0-6"], "'0-6 parent-graph' is to be timed twice"),
         (["--json=/nowhere/at/all.json"], "there is no such folder"),
         (["--set=learn.batchsize=3"], "did you mean learn.batch_size"),
     ],

@@ -337,7 +337,7 @@ def test_cuda_without_a_gpu_is_one_line(tmp_path):
     ("arguments", "message"),
     [
         (["evaluate", "none"], "none: there is no such checkpoint"),
-        (["stages", "show", "8"], "stage '8' is unknown"),
+        (["stages", "show", "9"], "stage '9' is unknown"),
         (["stages", "diff", "3", "x"], "stage 'x' is unknown"),
         (["stages", "show", "4", "--config", "none.toml"], "none.toml: no such file"),
         (["stages", "audit", "5,6"], "child-graphs needs gpu-counters"),

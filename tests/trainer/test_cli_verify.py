@@ -11,7 +11,7 @@ import pytest
 from onegraph.stages import STAGES
 from onegraph.stages.program import Host
 from onegraph.stages.registry import apply
-from onegraph.trainer import subject, trainer
+from onegraph.trainer import staged, subject
 from onegraph.trainer.cli import main
 
 SMALL = (
@@ -21,7 +21,7 @@ SMALL = (
 
 
 def test_two_sets_and_stage_0(capsys) -> None:
-    assert main(["verify", *SMALL, "--stages", "2", "--stages", "all,-phase-events"]) == 0
+    assert main(["verify", *SMALL, "--stages", "2", "--stages", "all,-phase-events,-8"]) == 0
     out, err = capsys.readouterr()
     first = [line.split()[0] for line in out.splitlines() if line.strip()]
     assert [label for label in ("0", "0-2", "0,1,2,4,5,6,7") if label in first] == [
@@ -41,9 +41,11 @@ def test_every_set_by_default_as_json(capsys) -> None:
     result = json.loads(capsys.readouterr().out)
     assert result["ok"] is True
     assert [one["label"] for one in result["sets"]] == [
-        *("0", "0,1", "0-2", "0-3", "0-4", "0-5", "0-6", "0-7")
+        *("0", "0,1", "0-2", "0-3", "0-4", "0-5", "0-6", "0-7", "0-8")
     ]
     last = result["sets"][-1]
+    assert last["programs"]["epoch"]["plain"] == {"graph_launch": 1}
+    last = result["sets"][-2]
     assert last["programs"]["learn"]["plain"] == {"graph_launch": 1}
     assert last["programs"]["learn"]["timed"] == {"event_set": 13, "graph_launch": 1}
     assert last["from_first"]["equal"]
@@ -66,7 +68,7 @@ def hidden_read_back(monkeypatch):
 
     known = tuple(replace(s, rewrite=broken) if s.number == 2 else s for s in STAGES)
     monkeypatch.setattr(subject, "STAGES", known)
-    monkeypatch.setattr(trainer, "apply", partial(apply, known=known))
+    monkeypatch.setattr(staged, "apply", partial(apply, known=known))
 
 
 def test_a_broken_stage_ends_in_exit_1_and_is_named(hidden_read_back, capsys) -> None:

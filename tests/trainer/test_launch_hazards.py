@@ -14,7 +14,7 @@ from capture_scenarios import config, steps, trainer_on
 from onegraph.kernels.catalogue import find
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.program import Copy, Launch, MatmulGroup, MatmulOp, Op, Phase, Ref, StepProgram
-from onegraph.stages.registry import ALL, apply, exact_sets, format_set
+from onegraph.stages.registry import ALL, apply, exact_sets, format_set, step_stages
 from onegraph.trainer.envs.base import HostStepped, reset_program
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.network import QNetwork
@@ -48,7 +48,7 @@ LEARNERS: dict[str, dict[str, object]] = {
 
 
 #: Of the learners below, no stage but these replaces an op: the others add events and graphs.
-ALTERNATIVES = [s for s in exact_sets() if s <= {1, 2, 4}]
+ALTERNATIVES = [s for s in exact_sets(step_stages()) if s <= {1, 2, 4}]
 
 
 def programs(kind: str, stages: frozenset[int], **changes: object) -> list[StepProgram]:
@@ -116,7 +116,7 @@ def test_no_array_is_written_and_passed_twice(kind, learner) -> None:
         changes = changes | {"hindsight__strategy": "future", "network__hidden": [8]}
     if kind == "gymnasium":
         changes = changes | {"env__id": "CartPole-v1", "network__attention_groups": 0}
-    for stages in exact_sets() if learner == "dqn" else ALTERNATIVES:
+    for stages in exact_sets(step_stages()) if learner == "dqn" else ALTERNATIVES:
         for program in programs(kind, stages, **changes):
             assert aliased(program) == [], format_set(stages)
 

@@ -3,6 +3,8 @@
 import io
 import json
 import math
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from rich.console import Console
 from trainer.setups import make, market, short
 
 from onegraph.kernels.device import HostDevice
+from onegraph.trainer import loop as loop_module
 from onegraph.trainer import progress as progress_module
 from onegraph.trainer.action_values import q_error, q_table
 from onegraph.trainer.checkpoint import load_checkpoint
@@ -73,8 +76,17 @@ def test_an_epoch_is_a_line_of_metrics(tmp_path):
     assert load_config(tmp_path / "config.toml") == config
 
 
-def test_the_timed_steps_are_spread_evenly_and_end_the_epoch(tmp_path, monkeypatch):
-    trainer = make(HostDevice(), short(**RUN))
+@pytest.mark.parametrize(
+    ("stages", "wanted"),
+    [
+        ("6", [3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 45]),
+        # After the first, which captures, the others are in the device's loop, and the epoch's last
+        # four are launched one by one.
+        ("all", range(1, 13)),
+    ],
+)
+def test_the_timed_steps_are_spread_evenly_and_end_the_epoch(tmp_path, monkeypatch, stages, wanted):
+    trainer = make(HostDevice(), short(**RUN), stages)
     learn = trainer.learn
 
     def watched(*, timed: bool = False):
@@ -85,7 +97,7 @@ def test_the_timed_steps_are_spread_evenly_and_end_the_epoch(tmp_path, monkeypat
     monkeypatch.setattr(trainer, "learn", watched)
     Loop(trainer, tmp_path).run()
     timed = [k for k, was in enumerate(seen) if was]
-    assert timed == [3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 45]
+    assert timed == list(wanted)
     for line in lines(tmp_path):
         phases = line["phases"]
         assert phases["timed_steps"] == 4
@@ -112,7 +124,7 @@ def test_collecting_and_learning_alternate_as_the_config_says(tmp_path, learn_ev
         loop__epoch_steps=20,
         loop__total_env_steps=64 + 4 * learn_every * 11,
     )
-    trainer = make(HostDevice(), config)
+    trainer = make(HostDevice(), config, "6")
     calls = []
     collect, learn = trainer.collect, trainer.learn
     trainer.collect = lambda: calls.append("c") or collect()
@@ -246,6 +258,26 @@ def test_a_finished_run_that_is_resumed_does_nothing(tmp_path):
     assert Loop(second, tmp_path).run() == []
     assert loop.last_checkpoint.read_bytes() == before
     assert len(lines(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("stages", ["6", "all"])
+def test_a_run_that_is_out_of_time_ends_and_can_be_resumed(tmp_path, stages, monkeypatch):
+    config = short(**RUN)
+    straight, _ = run(tmp_path / "straight", config, stages)
+    limited = short(**RUN, loop__time_limit_s=30)
+    trainer = make(HostDevice(), limited, stages)
+    clock = SimpleNamespace(
+        monotonic=lambda: float(trainer.seen_learns), perf_counter=time.perf_counter
+    )
+    monkeypatch.setattr(loop_module, "time", clock)
+    assert [e.epoch for e in Loop(trainer, tmp_path / "halves").run()] == [1]
+    saved = load_checkpoint(tmp_path / "halves")
+    assert saved.progress.learns == 30
+    second = make(HostDevice(), config, stages)
+    second.restore(saved.state, saved.progress)
+    Loop(second, tmp_path / "halves").run()
+    assert figures(tmp_path / "halves") == figures(tmp_path / "straight")
+    assert second.progress == straight.progress
 
 
 # ------------------------------------------------------------------------ display

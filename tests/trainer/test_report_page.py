@@ -22,12 +22,11 @@ from page_reader import (
 )
 
 from onegraph.kernels.device import DeviceUnavailableError, HostDevice
-from onegraph.stages import STAGES
 from onegraph.stages.bench import device_words
 from onegraph.stages.call_columns import CALL_COLUMNS
 from onegraph.stages.page.charts import Chart, Series
 from onegraph.stages.page.loop_report import loop_report
-from onegraph.stages.registry import ALL
+from onegraph.stages.registry import ALL, step_stages, up_to
 from onegraph.trainer.action_values import q_table
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.cli import main
@@ -116,7 +115,7 @@ def test_hostile_names_and_config_strings_are_text(chain):
     assert not page.tags & {"script", "img", "b"}
     assert "a <b>run</b> & more" in page.text[""]
     quoted = f"'{chain / 'config.toml'}'"
-    assert f"onegraph train --config {quoted} --stages 0-7 --device host" in page.text["commands"]
+    assert f"onegraph train --config {quoted} --stages 0-8 --device host" in page.text["commands"]
 
 
 def test_a_chart_keeps_hostile_labels_as_text():
@@ -199,18 +198,18 @@ def test_the_learning_table_has_every_epoch(chain):
     assert drawn <= {name.removeprefix("figure-") for name in page.figures}
 
 
-@pytest.mark.parametrize("number", range(len(STAGES)))
-def test_device_calls_and_nodes_are_what_the_ledger_counts(chain, number):
+@pytest.mark.parametrize("stage", step_stages(), ids=lambda stage: stage.name)
+def test_device_calls_and_nodes_are_what_the_ledger_counts(chain, stage):
     """The page reads the programs; here each stage runs, and the ledger counts."""
     config = load_config(chain / "config.toml")
-    trainer = Trainer(config, HostDevice(), frozenset(range(1, number + 1)))
+    trainer = Trainer(config, HostDevice(), up_to(stage.number))
     while trainer.rows < config.loop.start_steps:
         trainer.collect()
     for _ in range(3):
         counted = trainer.learn().by_kind()
     page = Page(chain)
     header = next(r for r in page.tables["calls"] if r[0] == "stages")
-    row = next(r for r in page.tables["calls"] if r[0].endswith(STAGES[number].name))
+    row = next(r for r in page.tables["calls"] if r[0].endswith(stage.name))
     shown = dict(zip(header[1:], map(int, row[1:]), strict=True))
     for column, kinds in CALL_COLUMNS.items():
         assert shown.get(column, 0) == sum(counted[k] for k in kinds), column
@@ -222,7 +221,7 @@ def test_device_calls_and_nodes_are_what_the_ledger_counts(chain, number):
 def test_the_stages_that_were_measured_here(chain):
     page = Page(chain)
     rows = [r for r in page.tables["stages"] if r[0] != "stages"]
-    assert [r[0].split()[1] for r in rows] == [s.name for s in STAGES]
+    assert [r[0].split()[1] for r in rows] == [s.name for s in step_stages()]
     medians = [float(r[1].replace(",", "")) for r in rows]
     assert min(medians) > 0
     # A ratio is taken within a round, so it is no quotient of the medians beside it.
@@ -444,16 +443,16 @@ def test_a_device_that_is_not_to_be_had_is_named_and_the_host_taken(copied, monk
 def test_the_trainer_is_a_loop_like_any_other(chain, tmp_path, program):
     subject = TrainerSubject(load_config(chain / "config.toml"))
     facts = loop_report(
-        subject, HostDevice, tmp_path / "report.html", sets=[ALL], steps=4, rounds=1,
+        subject, HostDevice, tmp_path / "report.html", sets=[ALL], steps=6, rounds=1,
         program=program,
     )  # fmt: skip
     assert facts.verification.ok
     page = Page(tmp_path)
     loads_nothing(page)
-    last = [row for row in page.tables["calls"] if row[0] == "0-7 fused-phases"]
-    assert [row[1] for row in last] == ["learn", "collect"]
+    last = [row for row in page.tables["calls"] if row[0] == "0-8 epoch-graph"]
+    assert [row[1] for row in last] == ["learn", "collect", "epoch"]
     assert {row[3] for row in last} == {"1/1"}
-    assert page.row("stages", "0-7 fused-phases")[5] == "1"
+    assert page.row("stages", "0-8 epoch-graph")[5] == "1"
     drawn = "adam_step" if program == "learn" else "env_tabular"
     assert drawn in page.figures["figure-graph"]
 

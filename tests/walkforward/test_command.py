@@ -80,7 +80,7 @@ def test_windows_come_first_and_tables_last(walked):
     assert (
         out.index("Windows over") < out.index("Tests by window") < out.index("All tests, chained")
     )
-    assert "2 windows x 2 seeds = 4 runs, stages 0-6, 1 at a time" in err
+    assert "2 windows x 2 seeds = 4 runs, stages all, 1 at a time" in err
     for run in ("window 0, seed 0", "window 1, seed 1"):
         assert f"{run}: epoch " in err
     for words in (

@@ -25,8 +25,9 @@ from onegraph.stages.bench import (
 )
 from onegraph.stages.bench_table import figures, times_table
 from onegraph.stages.flags import parse_stages
-from onegraph.stages.registry import ALL, STAGES, StageSet
+from onegraph.stages.registry import ALL, STAGES, StageSet, up_to
 from onegraph.trainer.bench import SIZES, BenchSubject, named_size, tf32_steps
+from onegraph.trainer.bench_epoch import EpochResult, bench_epochs, epoch_subject, rounds_of
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.cli.train import DeviceOption, SetOption
 from onegraph.trainer.config import parse_override
@@ -48,7 +49,7 @@ def run_bench(
         typer.Option(
             "--stages",
             help="A set of stages to time; may be repeated, the first is what ratios are to."
-            f" Default: 0, 0 to 1, … 0 to {max(ALL)}.",
+            " Default: 0, 0 to 1, … up to all.",
         ),
     ] = None,
     device: DeviceOption = "auto",
@@ -60,6 +61,14 @@ def run_bench(
     phases: Annotated[
         bool,
         typer.Option("--phases", help="Profile the phases with every stage on instead."),
+    ] = False,
+    epoch: Annotated[
+        bool,
+        typer.Option(
+            "--epoch",
+            help="Time whole epochs instead, the environment and the host's share included: 1,000"
+            " learning steps and 250 steps of 64 lanes. Default size: M; stages: 0 to 6, and all.",
+        ),
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write every sample to this file.")
@@ -73,6 +82,13 @@ def run_bench(
     if json_file is not None and not json_file.resolve().parent.is_dir():
         raise TrainerError(f"--json {json_file}: there is no such folder; make it first")
     given = dict(parse_override(text) for text in overrides or ())
+    if epoch and phases:
+        raise TrainerError("--epoch and --phases are two benchmarks; leave one out")
+    if epoch:
+        chosen = [parse_stages(text) for text in stages or ("6", "all")]
+        epochs = [epoch_subject(name, given) for name in size or ["M"]]
+        run_epochs(epochs, chosen, device or "auto", rounds, peers=peers, json_file=json_file)
+        return
     say = notes().print
     subjects = [BenchSubject(named_size(name), given, say=say) for name in size or ["S"]]
     for subject in subjects:  # what is wrong is said before anything is measured
@@ -96,6 +112,65 @@ def run_bench(
         json_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
+def run_epochs(
+    subjects: list[BenchSubject],
+    sets: list[StageSet],
+    device: str,
+    rounds: int,
+    *,
+    peers: bool,
+    json_file: Path | None,
+) -> None:
+    """Time epochs of each subject, print a table of each, and write all of it to `json_file`."""
+    for subject in subjects:
+        _ = subject.shapes
+    opened = open_named(device)
+    found: dict[str, Any] = {"machine": machine(opened.name), "epochs": []}
+    for subject in subjects:
+        others: list[Any] = []
+        skipped: dict[str, str] = {}
+        if peers:
+            others, skipped = load_peers().epoch_candidates(
+                subject, opened.kind, rounds_of(subject), say=notes().print
+            )
+        try:
+            result = bench_epochs(
+                subject, sets, opened, rounds=rounds, peers=others, skipped=skipped
+            )
+        finally:
+            for other in others:
+                other.close()
+        results().print(epoch_table(result))
+        for label, why in result.skipped.items():
+            notes().print(f"skipped: {label}: {why}")
+        found["epochs"].append(result.to_json())
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def epoch_table(result: EpochResult) -> Table:
+    """A line a candidate: seconds, ratio to the first, and how busy the host was."""
+    title = (
+        f"Epoch of {result.learn_steps:,} learning steps and {result.vector_steps:,} steps of"
+        f" {result.lanes} lanes; {result.subject}; {result.device}"
+    )
+    columns = ("median s", "spread", "speed-up", "spread", "host", "spread")
+    rows = table(title, "epoch", *columns)
+    base = result.entries[0]
+    for entry in result.entries:
+        ratio = figures(entry.speed_up(base), 2)
+        host = entry.host_share
+        rows.add_row(
+            entry.label,
+            *figures(entry.time, 4),
+            f"{ratio[0]}x",
+            ratio[1],
+            f"{host.median:.1%}",
+            f"{host.low:.1%}-{host.high:.1%}",
+        )
+    return rows
+
+
 def open_named(kind: str) -> Device:
     """The device of that kind.
 
@@ -110,7 +185,7 @@ def open_named(kind: str) -> Device:
 
 def cumulative_sets() -> list[StageSet]:
     """Stage 0, 0 to 1, … up to all."""
-    return [frozenset(range(1, stage.number + 1)) for stage in STAGES]
+    return [up_to(stage.number) for stage in STAGES]
 
 
 def machine(device: str) -> dict[str, str]:

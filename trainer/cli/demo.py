@@ -11,7 +11,7 @@ import typer
 from onegraph.kernels.device import open_device
 from onegraph.stages.call_columns import CALL_COLUMNS, call_rows
 from onegraph.stages.flags import choose_stages
-from onegraph.stages.registry import STAGES
+from onegraph.stages.registry import step_stages, up_to
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.cli.console import results, table
 from onegraph.trainer.cli.train import (
@@ -73,8 +73,8 @@ def print_stage_calls(config: Config) -> None:
         *CALL_COLUMNS,
         "parameters after",
     )
-    for stage in STAGES:
-        trainer = Trainer(small, open_device(config.device), frozenset(range(1, stage.number + 1)))
+    for stage in step_stages():
+        trainer = Trainer(small, open_device(config.device), up_to(stage.number))
         for _ in range(-(-small.loop.start_steps // small.env.lanes)):
             trainer.collect()
         for _ in range(COMPARED_STEPS):

@@ -61,7 +61,8 @@ def prove(
         return
     given = _seeds(seeds)
     more = dict(parse_override(text) for text in overrides or ())
-    on = choose_stages(stages, "all").stages
+    choice = choose_stages(stages, "all")
+    on = choice.stages
     if plots:
         require_plots()  # before work that ends in a curve
     if device not in ("auto", "cuda", "host"):
@@ -71,7 +72,7 @@ def prove(
     kind = opened.kind
     opened.close()
     tasks = [
-        Task(proof, seed, kind, run_dir / proof.name / f"seed-{seed}", on, more)
+        Task(proof, seed, kind, run_dir / proof.name / f"seed-{seed}", on, more, choice.optional)
         for proof in proofs
         for seed in given or proof.seeds
     ]

@@ -11,7 +11,7 @@ import typer
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.flags import parse_stages
 from onegraph.stages.program import LAUNCHING, GraphLaunch, Launch, Op, StepProgram, opened
-from onegraph.stages.registry import STAGES, StageSet, apply
+from onegraph.stages.registry import STAGES, StageSet
 from onegraph.trainer.bench import SIZES, BenchSubject, named_size
 from onegraph.trainer.cli.bench import open_named
 from onegraph.trainer.cli.console import notes, results, table
@@ -25,6 +25,7 @@ from onegraph.trainer.network import QNetwork
 from onegraph.trainer.offline import offline_run
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.shapes import Shapes
+from onegraph.trainer.staged import staged
 from onegraph.trainer.tuning import NONE, FusionChooser, choose
 
 app = typer.Typer(
@@ -37,7 +38,7 @@ ProgramOption = Annotated[
     str,
     typer.Option(
         "--program",
-        help="learn, collect, reset, evaluate, baseline; all: learn and collect.",
+        help="learn, collect, epoch (at stage 8), reset, evaluate, baseline; all: the first three.",
         show_default=True,
     ),
 ]
@@ -51,9 +52,8 @@ def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
     shapes = Shapes(config, network, config.replay.capacity)
     fusion = FusionChooser(shapes, environment, HostDevice())
     programs = DqnPrograms(shapes, environment, fusion)
-    found = {"learn": apply(programs.learn(), stages, programs)}
+    found = {p.name: p for p in staged(programs, stages).all}
     if offline is None:
-        found["collect"] = apply(programs.collect(), stages, programs)
         found["reset"] = reset_program(environment)
     if market is not None:
         lane = market.environment.over(market.windows.validation, "validation")
@@ -65,7 +65,7 @@ def programs_at(config: Config, stages: StageSet) -> dict[str, StepProgram]:
 def _chosen(config: Config, stages: str, program: str) -> list[StepProgram]:
     found = programs_at(config, parse_stages(stages))
     if program == "all":
-        return [found[name] for name in ("learn", "collect") if name in found]
+        return [found[name] for name in ("learn", "collect", "epoch") if name in found]
     if program not in found:
         raise typer.BadParameter(
             f"{program!r} is none of {', '.join(found)}, all", param_hint="--program"
@@ -110,16 +110,15 @@ def diff(
 ) -> None:
     """Print what changes in the program from one set of stages to another."""
     settings = read_config(config, overrides, None)
-    pairs = zip(_chosen(settings, first, program), _chosen(settings, second, program), strict=True)
-    for left, right in pairs:
-        lines = difflib.unified_diff(
-            left.describe().splitlines(),
-            right.describe().splitlines(),
-            f"{left.name} at {first}",
-            f"{right.name} at {second}",
-            lineterm="",
-        )
-        print("\n".join(lines))
+    sides = [
+        {p.name: p.describe().splitlines() for p in _chosen(settings, text, program)}
+        for text in (first, second)
+    ]
+    for name in dict.fromkeys(name for side in sides for name in side):
+        left, right = (side.get(name, []) for side in sides)
+        titles = f"{name} at {first}", f"{name} at {second}"
+        if lines := list(difflib.unified_diff(left, right, *titles, lineterm="")):
+            print("\n".join(lines))
 
 
 def audit_rows(programs: dict[str, StepProgram]) -> list[tuple[str, str, str]]:

@@ -229,14 +229,14 @@ def run_training(
     """Train to the end, with the summary that a user sees; gives the trainer back."""
     console = notes()
     device = open_device(config.device)
-    trainer = Trainer(config, device, choice.stages, say=console.print)
+    trainer = Trainer(config, device, choice.stages, say=console.print, optional=choice.optional)
     if checkpoint is not None:
         trainer.restore(checkpoint.state, checkpoint.progress)
         if checkpoint.note:
             console.print(f"{checkpoint.path} {checkpoint.note}", markup=False)
     where = f"from {checkpoint.path}, " if checkpoint is not None else ""
     console.print(
-        f"{where}device {device.kind} ({device.name}), stages {stage_names(choice.stages)}"
+        f"{where}device {device.kind} ({device.name}), stages {stage_names(trainer.stages)}"
         f" (by {choice.source}), run folder {folder}"
     )
     if trainer.market is not None:
@@ -404,7 +404,7 @@ def evaluate(
         raise TrainerError(f"--window {window!r}: choose train, validation or test")
     loaded = load_checkpoint(checkpoint)
     config = resumed_config(loaded, overrides, device)
-    trainer = Trainer(config, open_device(config.device), ALL)
+    trainer = Trainer(config, open_device(config.device), ALL, optional=ALL)
     trainer.restore(loaded.state, loaded.progress)
     if loaded.note:
         notes().print(f"{loaded.path} {loaded.note}", markup=False)

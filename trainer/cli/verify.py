@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from onegraph.kernels.device import open_device
-from onegraph.stages.flags import parse_stages
-from onegraph.stages.registry import ALL, format_set
+from onegraph.stages.flags import choose_stages
+from onegraph.stages.registry import StageSet
 from onegraph.stages.verify import VerifyError, verify
 from onegraph.stages.verify_table import verify_lines, verify_table
 from onegraph.trainer.cli.console import notes, results
 from onegraph.trainer.cli.train import ConfigOption, DeviceOption, SetOption, read_config
+from onegraph.trainer.staged import require_possible
 from onegraph.trainer.subject import TrainerSubject
 
 #: Exit code of a verification that found something.
@@ -28,8 +29,7 @@ def verify_stages(
         typer.Option(
             "--stages",
             help="A set to verify: n for 0 to n, a list, all, none; again for each further set."
-            f" Default: 0, 0-1, … {format_set(ALL)}. Stage 0 always runs: the others are compared"
-            " with it.",
+            " Default: 0, 0-1, … up to all. Stage 0 always runs: the others are compared with it.",
         ),
     ] = None,
     steps: Annotated[int, typer.Option("--steps", help="Steps at each set.")] = 100,
@@ -46,11 +46,14 @@ def verify_stages(
     the ledger counts them and, on a GPU, as CUPTI does.
     """
     settings = read_config(config, overrides, device)
-    sets = None if stages is None else [parse_stages(text) for text in stages]
     console = notes()
+    subject = TrainerSubject(settings, say=console.print)
+    sets = None if stages is None else [possible(text, subject) for text in stages]
+    for number, reason in subject.refused.items():
+        console.print(f"stage {number} is left out: {reason}", markup=False)
     try:
         result = verify(
-            TrainerSubject(settings, say=console.print),
+            subject,
             lambda: open_device(settings.device),
             sets,
             steps=steps,
@@ -66,3 +69,15 @@ def verify_stages(
             print(line)
     if not result.ok:
         raise typer.Exit(FAILED)
+
+
+def possible(text: str, subject: TrainerSubject) -> StageSet:
+    """The set that `text` means, without what ``all`` brought in and the config can't have.
+
+    Raises:
+        StageSetError: a stage that was named and can't be on.
+    """
+    choice = choose_stages(text)
+    refused = {n: why for n, why in subject.refused.items() if n in choice.stages}
+    require_possible(refused, choice.optional)
+    return frozenset(choice.stages - refused.keys())

@@ -10,7 +10,6 @@ import typer
 
 from onegraph.stages.flags import choose_stages
 from onegraph.stages.page.charts import PlotUnavailableError, require_plots
-from onegraph.stages.registry import format_set
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.cli.errors import EXPECTED
 from onegraph.trainer.cli.train import (
@@ -81,7 +80,7 @@ def walkforward(
     else:
         settings = read_config(config, overrides, device)
         choice = choose_stages(stages, settings.stages)
-        settings = settings.model_copy(update={"stages": format_set(choice.stages)})
+        settings = settings.model_copy(update={"stages": choice.text})
         root = run_dir or Path(settings.run_dir)
         if (root / PLAN).exists():
             raise WalkforwardError(

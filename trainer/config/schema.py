@@ -781,6 +781,12 @@ class LoopConfig(Section):
     checkpoint_every: int = Field(
         1, ge=0, lt=2**31, description="epochs between two checkpoints; 0: only at the end"
     )
+    time_limit_s: float = Field(
+        0.0,
+        ge=0.0,
+        le=1e9,
+        description="seconds after which a run saves its state and ends, to be resumed; 0: never",
+    )
     tensorboard: bool = Field(
         default=False, description="write event files for TensorBoard into the run's folder"
     )

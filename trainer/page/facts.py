@@ -22,7 +22,7 @@ from onegraph.stages.page.graph_drawing import (
 )
 from onegraph.stages.page.markup import Missing
 from onegraph.stages.program import GraphLaunch, ProgramError, StepProgram
-from onegraph.stages.registry import STAGES, StageSet, apply, format_set
+from onegraph.stages.registry import StageSet, apply, format_set, step_stages, up_to
 from onegraph.trainer.checkpoint import CheckpointError
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.build import build_environment
@@ -167,8 +167,8 @@ def learn_programs(
     shapes = Shapes(config, network, config.replay.capacity)
     parts = DqnPrograms(shapes, environment, FusionChooser(shapes, environment, device))
     rows = []
-    for stage in STAGES:
-        on = frozenset(range(1, stage.number + 1))
+    for stage in step_stages():
+        on = up_to(stage.number)
         program = apply(parts.learn(), on, parts)
         nodes = sum(op.nodes() for _, op in program.ops() if isinstance(op, GraphLaunch))
         rows.append(StageCalls(format_set(on), stage.name, calls_by_kind(program), nodes))

@@ -44,7 +44,7 @@ def evaluate_policy(checkpoint: Path, device: Device) -> Policy:
         MarketDataError: the bars can't be read any more.
     """
     loaded = load_checkpoint(checkpoint)
-    trainer = Trainer(loaded.config, device, ALL)
+    trainer = Trainer(loaded.config, device, ALL, optional=ALL)
     try:
         trainer.restore(loaded.state, loaded.progress)
         curves: dict[str, EquityCurve] = {}

@@ -26,6 +26,7 @@ class Task:
 
     Attributes:
         folder: the run's own, which is made anew.
+        optional: those of the stages that are left out where they can't be on.
         more: overrides over the proof's.
     """
 
@@ -35,6 +36,7 @@ class Task:
     folder: Path
     stages: StageSet = ALL
     more: Mapping[str, object] = field(default_factory=dict)
+    optional: StageSet = ALL
 
     @property
     def label(self) -> str:
@@ -88,7 +90,7 @@ def _trained(task: Task, tell: Tell, started: float) -> Outcome:
     config = proof.settings(task.seed, task.device, task.more)
     with (
         open_device(config.device) as device,
-        closing(Trainer(config, device, task.stages)) as trainer,
+        closing(Trainer(config, device, task.stages, say=print, optional=task.optional)) as trainer,
     ):
         return _measured(task, trainer, tell, started)
 

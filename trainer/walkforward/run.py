@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from onegraph.kernels.device import open_device
-from onegraph.stages.flags import parse_stages
+from onegraph.stages.flags import choose_stages
 from onegraph.stages.registry import format_set
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.evaluation import EquityCurve, WindowEvaluator
@@ -76,9 +76,9 @@ def train_run(
     """
     folder = run.folder(root)
     config = plan.run_config(run, root)
-    stages = parse_stages(config.stages)
+    chosen = choose_stages(config=config.stages, environment={})
     device = open_device(config.device)
-    trainer = Trainer(config, device, stages)
+    trainer = Trainer(config, device, chosen.stages, optional=chosen.optional)
     try:
         market = trainer.market
         if market is None or market.windows != plan.windows[run.window]:
@@ -127,7 +127,7 @@ def train_run(
             ),
             curves_file=CURVES,
             curves_digest=digest_of_curves(curves),
-            stages=format_set(stages),
+            stages=format_set(trainer.stages),
             device=f"{device.kind} ({device.name})",
         )
         write_result(folder, record, curves)

@@ -28,7 +28,7 @@ from onegraph.trainer.bench import BenchSubject
 
 from .full.problem import FullSpec, full_problem, is_full
 from .problem import InitialState, PeerSpec, PeerUnavailableError, Precision, common_problem
-from .protocol import Peer, PeerSteps
+from .protocol import EpochPeer, Peer, PeerSteps
 
 __all__ = [
     "FULL_PEERS",
@@ -40,6 +40,7 @@ __all__ = [
     "PeerUnavailableError",
     "Precision",
     "candidates",
+    "epoch_candidates",
     "open_peer",
     "peers_of",
     "problem",
@@ -123,4 +124,32 @@ def candidates(
                 found.append(PeerSteps(label, peer))
             outcome = f"left out: {skipped[label]}" if label in skipped else "ready"
             say(f"{label}: {outcome} ({time.perf_counter() - began:.1f} s)")
+    return found, skipped
+
+
+def epoch_candidates(
+    subject: BenchSubject,
+    device_kind: str,
+    rounds: int,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[list[EpochPeer], dict[str, str]]:
+    """The peers of a whole epoch of `subject`, and why those that are not there are not.
+
+    Each is compiled by its first epoch, which the benchmark takes before the others.
+    """
+    found: list[EpochPeer] = []
+    skipped: dict[str, str] = {}
+    for precision in PRECISIONS if device_kind == "cuda" else ("float32",):
+        label = f"jax_epoch {precision}"
+        try:
+            spec, initial = problem(subject, device_kind)
+            if isinstance(spec, FullSpec):
+                raise PeerUnavailableError("it is written for the preset dqn")
+            module = import_module(".jax_epoch", __name__)
+            found.append(module.JaxEpoch(label, subject, spec.at(precision), initial, rounds))
+        except (ImportError, PeerUnavailableError) as error:
+            skipped[label] = str(error)
+        except Exception as error:  # noqa: BLE001  whatever another library raises
+            skipped[label] = f"{type(error).__name__}: {str(error).strip()[:REASON]}"
+        say(f"{label}: {'left out: ' + skipped[label] if label in skipped else 'ready'}")
     return found, skipped

@@ -117,6 +117,7 @@ class JaxScan:
             optax.clip_by_global_norm(spec.max_grad_norm),
             optax.adam(spec.lr, spec.adam_beta1, spec.adam_beta2, spec.adam_eps),
         )
+        self.optimiser = optimiser
         put = partial(jax.device_put, device=self.device)
         self.names = list(initial.weights)
         arrays = list(initial.weights.values())
@@ -160,13 +161,14 @@ class JaxScan:
         self._drawn = jax.jit(drawn, donate_argnums=1)
         self._given = jax.jit(partial(learn, spec, optimiser), donate_argnums=1)
 
-    def _precision(self) -> Any:
+    def precision(self) -> Any:
+        """How float32 products are taken inside."""
         # Not "default": that is TF32 on a GPU.
         tf32 = self.spec.precision == "tf32"
         return jax.default_matmul_precision("tensorfloat32" if tf32 else "highest")
 
     def step(self, indices: NDArray[Any] | None = None) -> None:
-        with self._precision():
+        with self.precision():
             if indices is None:
                 self.carry = self._drawn(self.data, self.carry)
             else:
@@ -174,7 +176,7 @@ class JaxScan:
                 self.carry = self._given(self.data, self.carry, index)
 
     def run(self, steps: int) -> None:
-        with self._precision():
+        with self.precision():
             for _ in range(steps // SCAN):
                 self.carry = self._scan(self.data, self.carry)
 

@@ -46,6 +46,20 @@ class Peer(Protocol):
         ...
 
 
+class EpochPeer(Protocol):
+    """A whole epoch in another library."""
+
+    label: str
+
+    def epoch(self) -> None:
+        """Run an epoch, and wait for the device."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds on the device."""
+        ...
+
+
 class PeerSteps:
     """A peer as a candidate of `onegraph.stages.bench`. Nobody counts its calls or nodes."""
 
