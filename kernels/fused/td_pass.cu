@@ -164,17 +164,16 @@ __device__ __forceinline__ void run(float* shared, const float* row_weights, con
             ret = a.ret[row0 + threadIdx.x];
             discount = a.discount[row0 + threadIdx.x];
         }
-        // A warp a row of either matrix.
+        // Four floats a thread: the rows of s_tm1, then those of s_t, which two passes read.
+        const int fours = a.inputs >> 2;
 #pragma unroll 1
-        for (int v = warp; v < 2 * R; v += WORKER_WARPS) {
-            const int row = row0 + (v < R ? v : v - R);
-            const float* from = (v < R ? a.state : a.next_state) + (long long)row * a.inputs;
-#pragma unroll 1
-            for (int c = lane; c < a.inputs; c += 32) {
-                const float value = row < a.n ? from[c] : 0.0f;
-                x[v * x_pitch + c] = value;
-                if (v >= R) x[(v + R) * x_pitch + c] = value;
-            }
+        for (int u = threadIdx.x; u < 2 * R * fours; u += WORKERS) {
+            const int v = u / fours, c = 4 * (u - v * fours), row = row0 + (v < R ? v : v - R);
+            const float* from = (v < R ? a.state : a.next_state) + (long long)row * a.inputs + c;
+            float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (row < a.n) value = *reinterpret_cast<const float4*>(from);
+            *reinterpret_cast<float4*>(x + v * x_pitch + c) = value;
+            if (v >= R) *reinterpret_cast<float4*>(x + (v + R) * x_pitch + c) = value;
         }
         if (first) wait_copies<1>();
         // Before anybody writes into a block's memory it has started, and has read what the last
