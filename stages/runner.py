@@ -192,8 +192,10 @@ class _BoundLoop(_BoundGraph):
             self.runner.bind(self.loop.control)()
             if not self._goes_on():
                 return  # nothing has been planned yet: the next launch is the first again
+            phase = self.device.ledger.phase
             for action in self._eager(self.loop):
                 action()
+            self.device.ledger.phase = phase  # the launch below is the loop's, not its last phase's
         try:
             self._capture()
             self.plain = self._instantiate(with_events=False)

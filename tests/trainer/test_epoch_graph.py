@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from offline.contract import recorded
 from offline.made import chain_columns
 from traced_device import FakeCupti, TracedDevice
 from trainer.epoch_contract import LOOPED, RUN, STEPWISE, EpochGraphContract
-from trainer.setups import OpenDevice, fill, gym, make, short
+from trainer.setups import OpenDevice, fill, gym, make, market, short
 
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.device.cupti_counts import CuptiCounter
@@ -248,3 +250,20 @@ def test_turns_that_are_not_those_asked_for_are_found(monkeypatch) -> None:
     assert "asked for a round of 1 learning steps, and the device counted 2" in str(
         result.sets[-1].findings[0]
     )
+
+
+def test_every_launch_of_the_loop_is_counted_as_its_own(tmp_path: Path) -> None:
+    config = market(
+        loop__epoch_steps=64,
+        loop__timed_steps=8,
+        loop__start_steps=64,
+        replay__capacity=256,
+        loop__total_env_steps=64 + 4 * 191,
+    )
+    device = HostDevice()
+    Loop(make(device, config, LOOPED), tmp_path).run()
+    found = {key: n for key, n in device.ledger.totals.items() if key[0] == "round" and n}
+    assert found["round", "epoch", "graph_launch"] == 3
+    assert [key for key in found if key[2] == "graph_launch"] == [
+        ("round", "epoch", "graph_launch")
+    ]
