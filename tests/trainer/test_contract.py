@@ -9,9 +9,9 @@ from trainer.contract import (
     ScheduleContract,
     StateContract,
 )
-from trainer.proofs import ProofContract
 
 from onegraph.kernels.device import HostDevice
+from trainer.proofs import ProofContract
 
 # Stage 0 reads back through the deprecated call; that it warns has its own test.
 pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")
