@@ -42,7 +42,7 @@ PYTEST := $(PY) -P -m pytest
 help:
 	@echo "make demo       train on the shipped market sample on the CPU, all stages on"
 	@echo "make test       the tests that CI runs"
-	@echo "make quick      the unit tests that take under a minute"
+	@echo "make quick      the tests but the slow ones: two to three minutes"
 	@echo "make check      ruff, formatting, mypy, and the guards on this repository"
 	@echo "make format     let ruff mend and format what it can"
 	@echo "make browser    install Debian's chromium (as root), for the tests that open the report"
