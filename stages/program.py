@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.device.base import CONDITION, Epilogue, Matmul, Module, Precision
+from onegraph.kernels.device.base import CONDITION, Epilogue, Matmul, Module
 from onegraph.kernels.learner.gemm_group import MEMBERS
+from onegraph.kernels.learner.matmul import Precision
 
 Space = Literal["device", "pinned", "host"]
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.ledger import StepCounts
-from onegraph.kernels.learner.gemm import is_large
+from onegraph.kernels.learner.matmul import Precision, is_large, is_wide
 from onegraph.stages.bench import ProgramSteps, set_label
 from onegraph.stages.budget import Budget
-from onegraph.stages.program import MatmulOp, Parts, StepProgram
+from onegraph.stages.program import MatmulGroup, MatmulOp, Op, Parts, StepProgram
 from onegraph.stages.registry import ALL, STAGES, StageSet, apply, budget
 from onegraph.stages.round_program import round_program
 from onegraph.stages.runner import Runner
@@ -101,6 +101,7 @@ SIZES: dict[str, Size] = {
     for size in (
         _size("S", 4, (120, 84), 128, 10_000),
         _size("M", 64, (256, 256), 64, 2**20),
+        _size("B512", 64, (512, 512), 512, 2**20),
         _size("L", 64, (1024, 1024), 2048, 2**20),
         _size("FULL", 64, (256,), 256, 2**20, preset="full"),
         _size("REPLAY", 4, (8,), 65_536, 2**20, replay_only=True),
@@ -290,18 +291,33 @@ class BenchRun:
         self.workspace.close()
 
 
-def tf32_steps(subject: BenchSubject, device: Device) -> list[ProgramSteps]:
-    """The step with every stage on and its large products in TF32, if it has any, as a candidate.
+#: What precisions of large products are called in a table.
+_PRECISIONS: Mapping[Precision, str] = {"tf32x3": "three TF32 products", "tf32": "TF32"}
 
-    Whoever asks closes it.
+
+def tensor_core_steps(subject: BenchSubject, device: Device) -> list[ProgramSteps]:
+    """The step with every stage on and its larger products on the tensor cores, as candidates.
+
+    One in each precision that they have, if the config asks for float32 and there are such
+    products. Whoever asks closes them.
     """
-    other = replace(subject, overrides={**subject.overrides, "network.precision": "tf32"})
-    asked_already = subject.config.network.precision == "tf32"
-    if device.kind != "cuda" or subject.size.replay_only or asked_already:
+    asked = subject.config.network.precision
+    if device.kind != "cuda" or subject.size.replay_only or asked != "float32":
         return []
-    run = other.at(ALL, device)
-    products = [op for _, op, _ in run.program.all_ops() if isinstance(op, MatmulOp)]
-    if not any(is_large(op.m, op.n, op.k) for op in products):
-        run.close()
-        return []
-    return [ProgramSteps(f"{set_label(other, ALL)}, TF32", run, "learn")]
+    found: list[ProgramSteps] = []
+    for precision, words in _PRECISIONS.items():
+        other = replace(subject, overrides={**subject.overrides, "network.precision": precision})
+        run = other.at(ALL, device)
+        if not any(_on_tensor_cores(op) for _, op, _ in run.program.all_ops()):
+            run.close()
+            break
+        found.append(ProgramSteps(f"{set_label(other, ALL)}, {words}", run, "learn"))
+    return found
+
+
+def _on_tensor_cores(op: Op) -> bool:
+    if not isinstance(op, MatmulOp | MatmulGroup):
+        return False
+    members = op.members if isinstance(op, MatmulGroup) else (op,)
+    sizes = [(m.m, m.n, m.k) for m in members]
+    return is_wide(sizes) or any(is_large(*size) for size in sizes)

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from onegraph.kernels.catalogue import DTYPES, KernelArgumentError, KernelSpec, find
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.learner import gemm_group
+from onegraph.kernels.learner.matmul import Precision
 
 Module = Literal["shared", "graphed", "ungraphed"]
 Epilogue = Literal["none", "bias", "bias_relu", "relu_grad", "bias_grad"]
-Precision = Literal["float32", "tf32"]
 
 #: What the host does while it waits: called now and then, it says in how many seconds the wait may
 #: be over, as far as it knows.
@@ -252,8 +252,9 @@ class Matmul:
     ``bias_grad`` leaves the product alone and writes the sums of `b`'s columns to `extra` [N]; `b`
     must not be transposed.
 
-    `precision` ``tf32`` lets a device take the factors as TF32 (10 bits behind the point) for its
-    tensor cores: cuBLASLt does so; our kernel and the host take float32 either way.
+    `precision` lets a device use its tensor cores for what is large enough: ``tf32`` takes the
+    factors as TF32 (10 bits behind the point), ``tf32x3`` three such products in the place of one,
+    with float32's accuracy (`onegraph.kernels.learner.matmul`). The host takes float32 always.
     """
 
     m: int

@@ -50,7 +50,7 @@ from onegraph.kernels.device.base import (
 )
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.device.select import DeviceUnavailableError
-from onegraph.kernels.learner import gemm, gemm_group
+from onegraph.kernels.learner import gemm, gemm_group, matmul
 
 Gemm = Literal["auto", "kernel", "cublaslt"]
 
@@ -132,11 +132,11 @@ class CudaDevice(Device):
 
     Args:
         ledger: counts the calls; a new one if not given.
-        gemm: which code multiplies matrices. ``auto``: cuBLASLt where `gemm.is_large` says so, and
-            our kernel else, or our kernel alone where cuBLASLt is not installed (`matmul_backend`
-            says which); ``kernel`` or ``cublaslt``: that one always, but for groups of products,
-            which are our kernel's. The choice depends on the shape alone, so that every stage
-            computes the same bits.
+        gemm: which code multiplies matrices. ``auto``: cuBLASLt where `matmul.is_large` says so,
+            and our kernels else, or our kernels alone where cuBLASLt is not installed
+            (`matmul_backend` says which); ``kernel`` or ``cublaslt``: those always, but for groups
+            of products, which are our kernels'. The choice depends on the shape alone, so that
+            every stage computes the same bits.
         index: which GPU, as CUDA counts them.
 
     Raises:
@@ -412,7 +412,7 @@ class CudaDevice(Device):
         cluster = int(scalars[spec.cluster]) if spec.cluster else 0
         return LaunchConfig(
             grid=blocks // cluster if cluster else blocks,
-            cluster=cluster or None,
+            cluster=cluster if cluster > 1 else None,
             block=spec.block,
             shmem_size=shared,
             is_cooperative=spec.resident,
@@ -465,6 +465,8 @@ class CudaDevice(Device):
             call()
 
     def _group_call(self, members: Sequence[Product], module: Module) -> Callable[[], None]:
+        if name := self._wide_kernel([p.spec for p in members]):
+            return self._kernel_call(name, self._wide_arguments(members), module)
         args: dict[str, DeviceArray | int | float] = {}
         tiles = 0
         for i in range(gemm_group.MEMBERS):
@@ -486,6 +488,29 @@ class CudaDevice(Device):
                 f"form{i}": form,
             }
         return self._kernel_call("gemm_group", {**args, "tiles": tiles}, module)
+
+    @staticmethod
+    def _wide_kernel(specs: Sequence[Matmul]) -> str:
+        """The kernel of large tiles for the products of one launch; empty: small tiles are faster.
+
+        Products of several precisions in one launch are taken in float32.
+        """
+        if any(s.trans_a and s.trans_b for s in specs):
+            return ""
+        if not matmul.is_wide([(s.m, s.n, s.k) for s in specs]):
+            return ""
+        precisions = {s.precision for s in specs}
+        return f"matmul_{precisions.pop() if len(precisions) == 1 else 'float32'}"
+
+    def _wide_arguments(self, members: Sequence[Product]) -> dict[str, Any]:
+        products = [
+            (
+                p.a, p.b, p.extra, p.out, (p.spec.m, p.spec.n, p.spec.k),
+                _EPILOGUES[p.spec.epilogue], p.spec.trans_a, p.spec.trans_b,
+            )
+            for p in members
+        ]  # fmt: skip
+        return matmul.arguments(products, self.largest_cluster)
 
     def matmul_launches(self, spec: Matmul) -> tuple[int, int]:
         """One for our kernel; for cuBLASLt its own, one or two, and ours for a ReLU.
@@ -509,7 +534,9 @@ class CudaDevice(Device):
     def _uses_cublaslt(self, spec: Matmul) -> bool:
         if self._lt is None or spec.m * spec.n * spec.k == 0:
             return False
-        return self._gemm == "cublaslt" or gemm.is_large(spec.m, spec.n, spec.k)
+        if self._gemm == "cublaslt":
+            return True
+        return matmul.is_large(spec.m, spec.n, spec.k, spec.precision)
 
     def _kernel_call(
         self,
@@ -532,6 +559,9 @@ class CudaDevice(Device):
         extra: DeviceArray | None,
         module: Module,
     ) -> tuple[Callable[[], None], ...]:
+        if name := self._wide_kernel([spec]):
+            wide = self._wide_arguments([Product(spec, a, b, out, extra)])
+            return (self._kernel_call(name, wide, module),)
         tile_m, tiles_m, tiles_n = gemm.tiling(spec.m, spec.n)
         args: dict[str, DeviceArray | int | float] = {
             "a": a,

@@ -12,7 +12,7 @@
 //
 // A block lives a few microseconds and runs most of its code once, so that what it waits for first is
 // its instructions: loops stay rolled, and there is one path for every width.
-#include "fused/cluster.cuh"
+#include "common/cluster.cuh"
 #include "fused/programmatic.cuh"
 #include "learner/counters.cuh"
 #include "learner/gemm.cuh"

@@ -27,27 +27,8 @@ NONE, BIAS, BIAS_RELU, RELU_GRAD, BIAS_GRAD = range(5)
 #: Columns of a tile, as gemm.cuh has them.
 TILE_N = 32
 
-#: Multiply-adds from which a matmul is cuBLASLt's where that is installed. Below, a launch of
-#: cuBLASLt's costs more than our kernel takes (512 x 512 x 512 is the smallest cube above).
-CUBLASLT_FROM = 1 << 27
-
 #: Tiles that keep a large GPU busy: with as many, more and smaller ones gain nothing.
 _ENOUGH_TILES = 96
-
-
-#: Elements of an output, its rows, and the length of a sum, from which it is cuBLASLt's too: it
-#: writes large outputs faster, wastes less of a tile on few columns, and shares out long sums.
-_CUBLASLT_FROM_OUTPUT, _CUBLASLT_FROM_ROWS, _CUBLASLT_FROM_SUM = 1 << 20, 1 << 13, 1 << 12
-
-
-def is_large(m: int, n: int, k: int) -> bool:
-    """Whether the product of these sizes is left to cuBLASLt."""
-    return (
-        m * n * k >= CUBLASLT_FROM
-        or m * n >= _CUBLASLT_FROM_OUTPUT
-        or m >= _CUBLASLT_FROM_ROWS
-        or k >= _CUBLASLT_FROM_SUM
-    )
 
 
 def tiling(m: int, n: int) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Up to four independent products in one launch: ``out_i = epilogue_i(op(a_i) @ op(b_i))``.
+"""Up to four independent small products in one launch: ``out_i = epilogue_i(op(a_i) @ op(b_i))``.
 
 Each is what `gemm` computes, tile by tile by the same code, so that the bits are those of separate
 launches; what is saved is a graph node for each further member, and the GPU that a small matrix
@@ -14,19 +14,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from onegraph.kernels.catalogue import kernel
-from onegraph.kernels.learner.gemm import gemm, is_large, tiling
+from onegraph.kernels.learner.gemm import gemm, tiling
+from onegraph.kernels.learner.matmul import Precision, Sizes, is_large
 
 #: Members that one launch can have.
 MEMBERS = 4
 
 
-def groups(sizes: Sequence[tuple[int, int, int]]) -> bool:
+def groups(sizes: Sequence[Sizes], precision: Precision = "float32") -> bool:
     """Whether products of these ``(m, n, k)`` go into one launch.
 
-    A large one is cuBLASLt's, which takes one product a call. The sizes alone decide, so that a
-    program says on any device what a GPU will do.
+    A large one is cuBLASLt's, which takes one product a call. Sizes and precision alone decide, so
+    that a program says on any device what a GPU will do.
     """
-    return 1 < len(sizes) <= MEMBERS and not any(is_large(*size) for size in sizes)
+    return 1 < len(sizes) <= MEMBERS and not any(is_large(*size, precision) for size in sizes)
 
 
 def form(epilogue: int, tile_m: int, *, trans_a: bool, trans_b: bool) -> int:

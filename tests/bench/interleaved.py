@@ -18,7 +18,7 @@ import pytest
 
 from onegraph.kernels.device import Device
 from onegraph.stages.bench import BenchResult, Entry, bench
-from onegraph.trainer.bench import BenchSubject, named_size, tf32_steps
+from onegraph.trainer.bench import BenchSubject, named_size, tensor_core_steps
 from onegraph.trainer.cli.bench import cumulative_sets
 
 ROUNDS = 10
@@ -77,7 +77,7 @@ class Measurements:
         if device.kind == "cuda" and size in PRECISIONS:
             found, skipped = peers.candidates(subject, device.kind, PRECISIONS[size])
         if "tf32" in PRECISIONS.get(size, ()):
-            found = [*tf32_steps(subject, device), *found]
+            found = [*tensor_core_steps(subject, device), *found]
         try:
             return bench(
                 subject,

@@ -357,13 +357,13 @@ def test_graph_computes_the_bits_of_the_eager_call(request, backend, shape, node
 def test_auto_goes_by_the_shape(cuda):
     if "cuBLASLt" not in cuda.matmul_backend or "no cuBLASLt" in cuda.matmul_backend:
         pytest.skip(f"auto has one backend only: {cuda.matmul_backend}")
-    assert gemm.CUBLASLT_FROM == 512**3
-    assert cuda._uses_cublaslt(Matmul(512, 512, 512))
-    assert not cuda._uses_cublaslt(Matmul(512, 512, 511))
-    assert not cuda._uses_cublaslt(Matmul(0, 512, 512))
+    assert cuda._uses_cublaslt(Matmul(1024, 1024, 1024))
+    assert not cuda._uses_cublaslt(Matmul(1024, 1024, 1023))
+    assert not cuda._uses_cublaslt(Matmul(1024, 1024, 1024, precision="tf32x3"))
+    assert not cuda._uses_cublaslt(Matmul(0, 1024, 1024))
 
 
 def test_large_relu_grad_through_auto(cuda):
-    spec = Matmul(512, 512, 520, trans_a=True, epilogue="relu_grad")
+    spec = Matmul(1024, 1024, 1040, trans_a=True, epilogue="relu_grad")
     a, b, extra = operands(spec)
     assert_within_bound(run(cuda, spec, a, b, extra), spec, a, b, extra)

@@ -112,8 +112,8 @@ def test_a_group_is_what_its_members_are():
         ([(2, 2, 2)] * 2, True),
         ([(2, 2, 2)] * 4, True),
         ([(2, 2, 2)] * 5, False),
-        ([(2, 2, 2), (512, 512, 512)], False),
-        ([(2, 2, 2), (512, 512, 511)], True),
+        ([(2, 2, 2), (1024, 1024, 1024)], False),
+        ([(2, 2, 2), (1024, 1024, 1023)], True),
     ],
 )
 def test_which_products_go_together(sizes, together):

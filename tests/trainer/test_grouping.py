@@ -73,8 +73,18 @@ def test_larger_products_stand_alone(rows, grouped):
 
 
 def test_cublaslts_products_share_no_launch():
-    assert shares(4, 4, 4095)
-    assert not shares(4, 4, 4096)  # cuBLASLt's for the length of the sum
+    def product(k: int) -> MatmulOp:
+        return MatmulOp(4, 4, k, Ref("a"), Ref("b"), Ref("c"))
+
+    assert shares(product(4095))
+    assert not shares(product(4096))  # cuBLASLt's for the length of the sum
+
+
+def test_passes_of_nothing_but_products_share_launches_of_large_ones():
+    passes = [[product("c", size=512), product("d", "c", 512)], [product("e", size=512)]]
+    assert [outs(op) for op in side_by_side(passes)] == [["c", "e"], ["d"]]
+    huge = [[product("c", size=1024)], [product("e", size=1024)]]  # cuBLASLt's
+    assert [outs(op) for op in side_by_side(huge)] == [["c"], ["e"]]
 
 
 def test_at_most_four_products_go_together():
@@ -110,7 +120,8 @@ def product(out, a="a", size=2):
     return MatmulOp(size, size, size, Ref(a), Ref("w"), Ref(out))
 
 
-LARGE = 256
+#: Above what a launch takes with others.
+LARGE = 1024
 
 
 def test_passes_of_small_products_share_launches():

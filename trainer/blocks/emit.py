@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Protocol
 
-from onegraph.kernels.device.base import Epilogue, Precision
+from onegraph.kernels.device.base import Epilogue
+from onegraph.kernels.learner.matmul import Precision
 from onegraph.stages.program import Buffer, Launch, MatmulOp, Op, ProgramError, Ref
 from onegraph.trainer.blocks.layout import Group, Layout, TensorSpec
 

@@ -5,14 +5,15 @@ do not depend on each other: select and target networks go layer by layer togeth
 gradients of a layer's parameters and of its input. Where they are small, a launch multiplies up to
 four of them (`onegraph.kernels.learner.gemm_group`).
 
-A larger product has blocks enough of its own, and in a group it takes its tiles from the others: on
-an H200 two of 256 x 256 x 256 took 13.5 us in one launch and 5 us each on their own. Passes with
-such products run side by side as branches of the graph instead.
+Passes of nothing but products share launches where they are larger too (on an H200 three of
+512 x 512 x 512 take 35 us in one launch, and 13 us each on their own). Where other work stands
+between larger products, the passes run side by side as branches of the graph instead, so that none
+waits for the longest of a level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from onegraph.kernels.learner.gemm_group import MEMBERS, groups
 from onegraph.stages.program import (
@@ -33,9 +34,13 @@ _SHARES_UP_TO = 1 << 22
 _HANDS = 4
 
 
-def shares(m: int, n: int, k: int) -> bool:
-    """Whether a product of these sizes gains from standing in a group."""
-    return m * n * k <= _SHARES_UP_TO and groups([(m, n, k)] * 2)
+def shares(op: MatmulOp) -> bool:
+    """Whether a product gains from standing in a group, whatever stands beside it."""
+    return op.m * op.n * op.k <= _SHARES_UP_TO and _groups(op)
+
+
+def _groups(op: MatmulOp) -> bool:
+    return groups([(op.m, op.n, op.k)] * 2, op.precision)
 
 
 def side_by_side(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
@@ -52,9 +57,12 @@ def side_by_side(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
     Raises:
         ProgramError: an op of another kind.
     """
-    products = [op for ops in passes for op in ops if isinstance(op, MatmulOp)]
-    if all(shares(op.m, op.n, op.k) for op in products):
-        return grouped_products([op for ops in passes for op in ops])
+    every = [op for ops in passes for op in ops]
+    products = [op for op in every if isinstance(op, MatmulOp)]
+    if all(map(shares, products)):
+        return grouped_products(every)
+    if len(products) == len(every) and all(map(_groups, products)):
+        return grouped_products(every, _groups)
     return branched(passes)
 
 
@@ -90,7 +98,7 @@ def _free_products(ops: Sequence[Op]) -> tuple[list[Op], list[MatmulOp]]:
     works = _works(ops)
     chain, free = list[Op](), list[MatmulOp]()
     for i, op in enumerate(ops):
-        gradient = isinstance(op, MatmulOp) and op.trans_a and not shares(op.m, op.n, op.k)
+        gradient = isinstance(op, MatmulOp) and op.trans_a and not shares(op)
         if gradient and not conflict([works[i]], works[i + 1 :]):
             assert isinstance(op, MatmulOp)
             free.append(op)
@@ -135,11 +143,14 @@ def _independent(passes: Sequence[Sequence[Op]]) -> list[list[Op]]:
     return apart
 
 
-def grouped_products(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """The same work by level, with small products of a level in one op.
+def grouped_products(
+    ops: Sequence[Op], takes: Callable[[MatmulOp], bool] = shares
+) -> tuple[Op, ...]:
+    """The same work by level, with products of a level in one op.
 
     Args:
         ops: launches, products and memsets, in an order that is right.
+        takes: whether a product may stand in a group; small ones do.
 
     Raises:
         ProgramError: an op of another kind.
@@ -147,7 +158,7 @@ def grouped_products(ops: Sequence[Op]) -> tuple[Op, ...]:
     levels: dict[int, list[Op]] = {}
     for op, level in zip(ops, _levels(ops), strict=True):
         levels.setdefault(level, []).append(op)
-    return tuple(op for _, same in sorted(levels.items()) for op in _together(same))
+    return tuple(op for _, same in sorted(levels.items()) for op in _together(same, takes))
 
 
 def _levels(ops: Sequence[Op]) -> list[int]:
@@ -174,14 +185,14 @@ def _works(ops: Sequence[Op]) -> list[Work]:
     return works
 
 
-def _together(level: list[Op]) -> Iterator[Op]:
-    """The ops of one level: products in groups, in the place of the first, and the rest as it is.
+def _together(level: list[Op], takes: Callable[[MatmulOp], bool]) -> Iterator[Op]:
+    """The ops of one level: products in groups, behind the rest as it is.
 
     Longer sums stand first in a group: a GPU starts its blocks in this order.
     """
     products = [op for op in level if isinstance(op, MatmulOp)]
     products.sort(key=lambda op: -op.k)
-    small = [op for op in products if shares(op.m, op.n, op.k)]
+    small = [op for op in products if takes(op)]
     yield from (op for op in level if op not in small)
     for at in range(0, len(small), MEMBERS):
         members = tuple(small[at : at + MEMBERS])

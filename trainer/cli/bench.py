@@ -26,7 +26,7 @@ from onegraph.stages.bench import (
 from onegraph.stages.bench_table import figures, times_table
 from onegraph.stages.flags import parse_stages
 from onegraph.stages.registry import ALL, STAGES, StageSet, up_to
-from onegraph.trainer.bench import SIZES, BenchSubject, named_size, tf32_steps
+from onegraph.trainer.bench import SIZES, BenchSubject, named_size, tensor_core_steps
 from onegraph.trainer.bench_epoch import EpochResult, bench_epochs, epoch_subject, rounds_of
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.cli.train import DeviceOption, SetOption
@@ -204,7 +204,7 @@ def measure(
 ) -> BenchResult:
     """The sets' times, and the peers' if asked for, in one interleaved run."""
     others: list[Any]
-    own = tf32_steps(subject, device)
+    own = tensor_core_steps(subject, device)
     if not peers:
         try:
             return bench(subject, sets, device, rounds=rounds, peers=own)

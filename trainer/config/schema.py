@@ -558,10 +558,11 @@ class NetworkConfig(Section):
         description="largest singular value that the hidden layers and blocks are read with; "
         "0: as they are",
     )
-    precision: Literal["float32", "tf32"] = Field(
+    precision: Literal["float32", "tf32", "tf32x3"] = Field(
         "float32",
-        description="tf32: large matrix products may round their factors to TF32 (10 bits behind "
-        "the point) for a GPU's tensor cores; the host and small products stay at float32",
+        description="of larger matrix products on a GPU's tensor cores. tf32: factors with 10 bits "
+        "behind the point; tf32x3: three such products for each, with float32's accuracy; the host "
+        "and small products stay at float32",
     )
     iqn: IqnConfig = Field(IqnConfig(), description="quantile head")
     c51: C51Config = Field(C51Config(), description="categorical head")

@@ -1,5 +1,5 @@
-// Thread block clusters: a block's place in its cluster, stores into a neighbour's shared memory, and
-// the barrier of a cluster. Without clusters in the architecture (below 9.0) a block is alone in its.
+// Thread block clusters: a block's place in its cluster, loads from and stores into a neighbour's
+// shared memory, and the barrier of a cluster. Without clusters in the architecture (below 9.0) a block is alone in its.
 #pragma once
 
 __device__ inline int cluster_rank() {
@@ -52,4 +52,30 @@ __device__ inline void cluster_store(unsigned int address, float4 v) {
                  "f"(v.y), "f"(v.z), "f"(v.w)
                  : "memory");
 #endif
+}
+
+__device__ inline float cluster_load(unsigned int address) {
+    float value = 0.0f;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+#else
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+#endif
+    return value;
+}
+
+__device__ inline float4 cluster_load4(unsigned int address) {
+    float4 v;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address)
+                 : "memory");
+#else
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address)
+                 : "memory");
+#endif
+    return v;
 }
