@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onegraph.kernels.catalogue import DTYPES, KernelArgumentError, KernelSpec, find
+from onegraph.kernels.device.facts import DeviceFacts
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.learner import gemm_group
 
@@ -1027,6 +1028,10 @@ class Device(ABC):
             self.ledger.count("event_set")
             self._set_graph_event(executable, index, event)
             executable.events[index] = event
+
+    def facts(self) -> DeviceFacts | None:
+        """What peaks follow from; ``None`` for a device that has none of its own, as the host."""
+        return None
 
     def graph_dot(self, graph: Graph) -> str:
         """The graph as its driver draws it, in Graphviz's DOT; empty where there is no driver."""

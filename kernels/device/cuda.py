@@ -48,6 +48,7 @@ from onegraph.kernels.device.base import (
     Product,
     Stream,
 )
+from onegraph.kernels.device.facts import DeviceFacts
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.device.select import DeviceUnavailableError
 from onegraph.kernels.learner import gemm, gemm_group
@@ -819,6 +820,19 @@ class CudaDevice(Device):
                 executable.handle.handle, node.handle, event.handle.handle
             ),
             f"set_graph_events {executable.graph.label}",
+        )
+
+    def facts(self) -> DeviceFacts:
+        """The GPU's attributes, as its driver tells them: clocks come in kHz."""
+        gpu, capability = self._gpu.properties, self._gpu.compute_capability
+        return DeviceFacts(
+            name=self.name,
+            capability=(int(capability.major), int(capability.minor)),
+            multiprocessors=self.multiprocessors,
+            clock_hz=1e3 * int(gpu.clock_rate),
+            memory_clock_hz=1e3 * int(gpu.memory_clock_rate),
+            memory_bus_bits=int(gpu.global_memory_bus_width),
+            l2_bytes=int(gpu.l2_cache_size),
         )
 
     def graph_dot(self, graph: Graph) -> str:
