@@ -980,8 +980,9 @@ class Device(ABC):
     def attended(self, meanwhile: Meanwhile) -> Iterator[None]:
         """Wait at the end for what was launched inside, and call `meanwhile` now and then.
 
-        On a GPU `meanwhile` is called every few milliseconds from the end of the block on, until
-        the device has nothing to do; the host sleeps in between. The host device calls it after
+        On a GPU `meanwhile` is called from the end of the block on, until the device has nothing to
+        do; the host sleeps in between, as long as `meanwhile` lets it expect to wait and 50 ms at
+        most (`onegraph.kernels.device.naps`). The host device calls it after
         each turn of a loop. It may look at pinned memory, and may not ask the device for anything.
         """
         self._outside_capture("attend")
