@@ -12,11 +12,12 @@ file on, and `load_kernels` imports the pairs of a folder (`docs/writing-a-stage
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,9 @@ import numpy as np
 
 Access = Literal["in", "out", "inout", "scalar"]
 Per = Literal["thread", "warp", "block", "cluster", "one"]
+
+#: Elements of an array that a launch touches, from its scalar arguments.
+Elements = Callable[[Mapping[str, int | float]], int]
 
 #: C spelling of each dtype, which is what a ``.cu`` signature must say.
 C_TYPES: Mapping[str, str] = {
@@ -95,6 +99,9 @@ class KernelSpec:
             more of them than it holds.
         early: the kernel may start while the one before it in the stream runs, because each of its
             blocks waits by itself where it needs that one's results (``wait_for_grid``).
+        sparse_reads, sparse_writes: of the arrays that a launch touches in part (rows of a ring,
+            paths of a tree), how many elements its result needs, by parameter; it touches the
+            others whole. Nothing runs by it: it is what a step's least traffic is counted from.
     """
 
     name: str
@@ -109,6 +116,8 @@ class KernelSpec:
     shared: str = ""
     resident: bool = False
     early: bool = False
+    sparse_reads: Mapping[str, Elements] = field(default_factory=dict, compare=False)
+    sparse_writes: Mapping[str, Elements] = field(default_factory=dict, compare=False)
 
     def blocks(self, scalars: Mapping[str, int | float]) -> int:
         """Blocks that give each unit of work its own place, before any cap (at least 1)."""
@@ -157,6 +166,47 @@ def _register(spec: KernelSpec) -> None:
     _registry[spec.name] = spec
 
 
+def _elements(
+    kernel: str,
+    declared: Mapping[str, int | str | Elements],
+    params: tuple[Param, ...],
+    access: str,
+) -> dict[str, Elements]:
+    """The counts of ``sparse_reads`` or ``sparse_writes``, each as a function.
+
+    Raises:
+        ValueError: one of an array that the kernel does not touch so, or of unknown scalars.
+    """
+    found: dict[str, Elements] = {}
+    scalars = {p.name for p in params if not p.is_pointer}
+    arrays = {p.name for p in params if p.access in (access, "inout")}
+    for name, count in declared.items():
+        if name not in arrays:
+            raise ValueError(
+                f"kernel {kernel!r}: a sparse count of {name!r}, which is no {access} array of it;"
+                f" it has {', '.join(sorted(arrays)) or 'none'}"
+            )
+        if isinstance(count, str):
+            if unknown := [w for w in count.split("*") if w not in scalars]:
+                raise ValueError(
+                    f"kernel {kernel!r}: the sparse count of {name!r} names {unknown[0]!r}, which"
+                    " is no scalar parameter"
+                )
+            found[name] = partial(_product, tuple(count.split("*")))
+        else:
+            found[name] = partial(_constant, count) if isinstance(count, int) else count
+    return found
+
+
+def _product(names: tuple[str, ...], scalars: Mapping[str, int | float]) -> int:
+    return math.prod(int(scalars[name]) for name in names)
+
+
+def _constant(count: int, scalars: Mapping[str, int | float]) -> int:
+    del scalars
+    return count
+
+
 def kernel(
     *,
     per: Per = "thread",
@@ -167,6 +217,8 @@ def kernel(
     shared_of: str = "",
     resident: bool = False,
     early: bool = False,
+    sparse_reads: Mapping[str, int | str | Elements] | None = None,
+    sparse_writes: Mapping[str, int | str | Elements] | None = None,
     **params: str,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare the decorated NumPy twin, and the ``.cu`` file beside it, as one kernel.
@@ -181,6 +233,10 @@ def kernel(
         shared_of: the scalar parameter that is the bytes of dynamic shared memory of a block.
         resident: the kernel's blocks wait for one another.
         early: the kernel waits by itself for the one before it.
+        sparse_reads: elements of the arrays that it reads in part (see `KernelSpec`): a product of
+            scalar parameters, as in ``"n*width"``, a number (0: what it held before is of no
+            account), or a function of the scalar arguments.
+        sparse_writes: the same of the arrays that it writes in part.
         params: in C order, ``name="in f32"``, ``name="inout i64"``, ``name="i32"`` (a scalar).
     """
 
@@ -203,6 +259,8 @@ def kernel(
             KernelSpec(
                 name, parsed, block, per, units, fma, source, twin, cluster_of, shared_of,
                 resident, early,
+                _elements(name, sparse_reads or {}, parsed, "in"),
+                _elements(name, sparse_writes or {}, parsed, "out"),
             )
         )  # fmt: skip
         return twin

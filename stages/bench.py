@@ -197,6 +197,11 @@ class ProgramSteps:
         """The program's runner."""
         return self._runner
 
+    @property
+    def launched(self) -> StepProgram:
+        """What a sample launches: the program, or the device's own loop over it."""
+        return (self._runner if self._looped is None else self._looped[0]).program
+
     def run(self, steps: int) -> None:
         if self._looped is not None:
             counts = self._looped[1](steps)
@@ -342,7 +347,7 @@ def bench(
     Raises:
         BenchError: as `interleave`, or no such program.
     """
-    least = _least(device) if min_sample_s is None else min_sample_s
+    least = least_sample(device) if min_sample_s is None else min_sample_s
     with ExitStack() as stack:
         candidates: list[Candidate] = []
         for stages in sets:
@@ -354,7 +359,8 @@ def bench(
     return BenchResult(subject.name, program, device_words(device), entries, dict(skipped or {}))
 
 
-def _least(device: Device) -> float:
+def least_sample(device: Device) -> float:
+    """Seconds that a sample on `device` lasts at least."""
     return 0.0 if device.kind == "host" else MIN_SAMPLE_S
 
 
@@ -438,7 +444,7 @@ def profile_phases(
         )
     if rounds < 1:
         raise BenchError(f"rounds = {rounds} measures nothing; use at least 1")
-    least = _least(runner.device) if min_sample_s is None else min_sample_s
+    least = least_sample(runner.device) if min_sample_s is None else min_sample_s
     times: dict[str, list[float]] = {}
     plain: list[float] = []
     k = interleave([steps], rounds=1, min_sample_s=least, clock=clock)[0].steps

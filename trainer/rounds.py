@@ -22,6 +22,7 @@ from onegraph.kernels.device.base import DeviceError
 from onegraph.kernels.device.ledger import StepCounts
 from onegraph.stages.program import Buffer, Fragment, Launch, Ref
 from onegraph.stages.runner import Runner
+from onegraph.trainer.pace import Pace
 
 
 def loop_control() -> Fragment:
@@ -72,7 +73,7 @@ class Rounds:
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
-        self._pace_s = 0.0  # seconds a learning step, as the loop before had it; 0: not known yet
+        self._pace = Pace()
 
     @property
     def _order(self) -> NDArray[np.int64]:
@@ -133,15 +134,13 @@ class Rounds:
             begun: the learning step up to which skipped ones do not count.
             look: may call `stop`; what it raises ends the loop.
         """
-        first, started = progress[0], time.perf_counter()
-        self._report[: LoopReport.ENDING] = progress
+        first, pace, report = progress[0], self._pace, self._report
+        report[: LoopReport.ENDING] = progress
+        pace.begin(until - first)
 
         def meanwhile() -> float:
             look()
-            done, seconds = self.learns - first, time.perf_counter() - started
-            if done > 0:
-                self._pace_s = seconds / done
-            return self._pace_s * (until - first - done) or 2 * seconds
+            return pace.left(int(report[LoopReport.LEARNS]) - first, time.perf_counter())
 
         try:
             with self.runner.device.attended(meanwhile):
@@ -149,6 +148,7 @@ class Rounds:
         except BaseException:
             self._end()
             raise
+        pace.end(self.learns - first)
         ending = LoopEnding(int(self._report[LoopReport.ENDING]))
         return RoundsTaken(ending, self.learns, self.collects, counts)
 

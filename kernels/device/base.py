@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onegraph.kernels.catalogue import DTYPES, KernelArgumentError, KernelSpec, find
+from onegraph.kernels.device.facts import DeviceFacts
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.learner import gemm_group
 from onegraph.kernels.learner.matmul import Precision
@@ -980,8 +981,9 @@ class Device(ABC):
     def attended(self, meanwhile: Meanwhile) -> Iterator[None]:
         """Wait at the end for what was launched inside, and call `meanwhile` now and then.
 
-        On a GPU `meanwhile` is called every few milliseconds from the end of the block on, until
-        the device has nothing to do; the host sleeps in between. The host device calls it after
+        On a GPU `meanwhile` is called from the end of the block on, until the device has nothing to
+        do; the host sleeps in between, as long as `meanwhile` lets it expect to wait and 50 ms at
+        most (`onegraph.kernels.device.naps`). The host device calls it after
         each turn of a loop. It may look at pinned memory, and may not ask the device for anything.
         """
         self._outside_capture("attend")
@@ -1028,6 +1030,10 @@ class Device(ABC):
             self.ledger.count("event_set")
             self._set_graph_event(executable, index, event)
             executable.events[index] = event
+
+    def facts(self) -> DeviceFacts | None:
+        """What peaks follow from; ``None`` for a device that has none of its own, as the host."""
+        return None
 
     def graph_dot(self, graph: Graph) -> str:
         """The graph as its driver draws it, in Graphviz's DOT; empty where there is no driver."""

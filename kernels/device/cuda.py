@@ -10,7 +10,6 @@ import ctypes
 import gc
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from numpy.typing import NDArray
 
 from onegraph.kernels import compile as compiler
 from onegraph.kernels.catalogue import DTYPES, KernelSpec, find
+from onegraph.kernels.device import naps
 from onegraph.kernels.device.base import (
     CONDITION,
     MAX_BLOCKS,
@@ -48,6 +48,7 @@ from onegraph.kernels.device.base import (
     Product,
     Stream,
 )
+from onegraph.kernels.device.facts import DeviceFacts
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.device.select import DeviceUnavailableError
 from onegraph.kernels.learner import gemm, gemm_group, matmul
@@ -68,10 +69,6 @@ _EPILOGUES = {
     "relu_grad": gemm.RELU_GRAD,
     "bias_grad": gemm.BIAS_GRAD,
 }
-
-#: Seconds that the host sleeps between two looks at a device that it waits for: at most, which
-#: keeps it under 2% of a core, and at least, towards the end of the wait.
-_LONGEST_NAP, _SHORTEST_NAP = 5e-3, 2e-4
 
 #: DLPack's number for memory of a CUDA device (kDLCUDA).
 _DLPACK_CUDA = 2
@@ -823,10 +820,16 @@ class CudaDevice(Device):
         graph.handle = _Built(definition, None, self._modules, turn=body)
 
     def _attend(self, meanwhile: Meanwhile) -> None:
-        op, busy = "wait for the loop", driver.CUresult.CUDA_ERROR_NOT_READY
-        while (state := driver.cuStreamQuery(self._queue))[0] == busy:
-            time.sleep(min(max(meanwhile() / 2, _SHORTEST_NAP), _LONGEST_NAP))
-        self._check(state, op)
+        not_ready = driver.CUresult.CUDA_ERROR_NOT_READY
+
+        def busy() -> bool:
+            state = driver.cuStreamQuery(self._queue)
+            if state[0] == not_ready:
+                return True
+            self._check(state, "wait for the loop")
+            return False
+
+        naps.attend(busy, meanwhile)
 
     def _instantiate(self, executable: GraphExec) -> None:
         definition = executable.graph.handle.definition
@@ -849,6 +852,19 @@ class CudaDevice(Device):
                 executable.handle.handle, node.handle, event.handle.handle
             ),
             f"set_graph_events {executable.graph.label}",
+        )
+
+    def facts(self) -> DeviceFacts:
+        """The GPU's attributes, as its driver tells them: clocks come in kHz."""
+        gpu, capability = self._gpu.properties, self._gpu.compute_capability
+        return DeviceFacts(
+            name=self.name,
+            capability=(int(capability.major), int(capability.minor)),
+            multiprocessors=self.multiprocessors,
+            clock_hz=1e3 * int(gpu.clock_rate),
+            memory_clock_hz=1e3 * int(gpu.memory_clock_rate),
+            memory_bus_bits=int(gpu.global_memory_bus_width),
+            l2_bytes=int(gpu.l2_cache_size),
         )
 
     def graph_dot(self, graph: Graph) -> str:

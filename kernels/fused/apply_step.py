@@ -28,8 +28,9 @@ from onegraph.kernels.common.layout import ADAM_GROUPS
 from onegraph.kernels.learner.adam_step import adam_step
 from onegraph.kernels.learner.batch_stats import Stat, batch_stats
 from onegraph.kernels.learner.clip_factor import clip_factor
-from onegraph.kernels.learner.publish import publish
+from onegraph.kernels.learner.publish import RECORD, publish
 from onegraph.kernels.learner.target_update import target_update
+from onegraph.kernels.replay.tree import changed_nodes, path_leaves, path_nodes
 from onegraph.kernels.replay.update_priorities import update_priorities
 
 #: Rows and columns of a tile of parameters.
@@ -51,6 +52,14 @@ def blocks_of(inputs: int, width0: int, width1: int, stride: int) -> int:
     per="block",
     work="blocks",
     resident=True,
+    sparse_reads={
+        "leaves": path_leaves,
+        "nodes": path_nodes,
+        "generation": "n",
+        "owner": 0,
+        "history": 0,
+    },
+    sparse_writes={"leaves": "n", "nodes": changed_nodes, "owner": 0, "history": RECORD},
     state="in f32",
     hidden0="in f32",
     hidden1="in f32",

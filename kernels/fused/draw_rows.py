@@ -15,7 +15,7 @@ import numpy as np
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.replay.importance_weights import unscaled
 from onegraph.kernels.replay.sample_batch import sample_batch
-from onegraph.kernels.replay.tree import node_count
+from onegraph.kernels.replay.tree import node_count, path_leaves, path_nodes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     per="warp",
     work="n",
     block=32,
+    sparse_reads={
+        "leaves": path_leaves,
+        "nodes": path_nodes,
+        "generation": "n",
+        "ring_state": "n*width",
+        "ring_next_state": "n*width",
+        "ring_action": "n",
+        "ring_reward": "n*n_step",
+        "ring_flags": "n*n_step",
+    },
     leaves="in f32",
     nodes="in f64",
     generation="in u32",

@@ -108,6 +108,7 @@ def write_head_gradient(
 
 @kernel(
     work="n",
+    sparse_reads={"grad_head": 0},
     head_tm1="in f32",
     head_select="in f32",
     head_target="in f32",

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.learner.batch_stats import Stat, batch_stats
-from onegraph.kernels.learner.publish import publish
+from onegraph.kernels.learner.publish import RECORD, publish
 from onegraph.kernels.learner.reduce import LANES
-from onegraph.kernels.learner.target_update import target_update
+from onegraph.kernels.learner.target_update import followed, target_update
 
 
 def blocks_for(size: int) -> int:
@@ -26,6 +26,12 @@ def blocks_for(size: int) -> int:
     per="block",
     work="blocks",
     block=LANES,
+    sparse_reads={
+        "target": followed("size"),
+        "param": followed("size"),
+        "history": 0,
+    },
+    sparse_writes={"target": followed("size"), "history": RECORD},
     target="inout f32",
     param="in f32",
     loss="in f32",

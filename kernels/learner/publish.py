@@ -99,6 +99,8 @@ def read_record(host_view: NDArray[np.float64], *, after: int = 0) -> PublishedR
 @kernel(
     per="one",
     block=32,
+    sparse_reads={"history": 0},
+    sparse_writes={"history": RECORD},
     stats="in f64",
     clip="in f32",
     counters="in i64",

@@ -22,6 +22,7 @@ from onegraph.kernels.learner.spectral import matrices_of, power_iteration
     per="block",
     work="count",
     block=1024,
+    sparse_reads={"raw": 0},
     params="in f32",
     target="in f32",
     table="in i64",

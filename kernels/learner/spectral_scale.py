@@ -19,6 +19,7 @@ from onegraph.kernels.learner.spectral import above_cap, matrices_of
     per="block",
     work="count*parts",
     block=LANES,
+    sparse_reads={"normal": 0, "normal_target": 0},
     params="in f32",
     target="in f32",
     table="in i64",

@@ -10,15 +10,28 @@ number.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.catalogue import kernel
+from onegraph.kernels.catalogue import Elements, kernel
 from onegraph.kernels.common.layout import Counter, Schedule
+
+
+def followed(size: str) -> Elements:
+    """Elements that a step's update touches: all `size`, or none between two copies."""
+
+    def elements(sizes: Mapping[str, int | float]) -> int:
+        return 0 if sizes["every"] > 0 else int(sizes[size])
+
+    return elements
 
 
 @kernel(
     work="n",
+    sparse_reads={"target": followed("n"), "param": followed("n")},
+    sparse_writes={"target": followed("n")},
     target="inout f32",
     param="in f32",
     schedule="in f64",

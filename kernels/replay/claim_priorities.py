@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 @kernel(
     work="n",
+    sparse_reads={"generation": "n", "owner": 0},
+    sparse_writes={"owner": 0},
     td="in f32",
     index="in i32",
     sampled_generation="in u32",

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from onegraph.kernels.replay.tree import F32
 
 
-@kernel(work="n", src="in f32", index="in i32", dst="out f32", n="i32", rows="i64")
+@kernel(
+    sparse_reads={"src": "n"},
+    work="n",
+    src="in f32",
+    index="in i32",
+    dst="out f32",
+    n="i32",
+    rows="i64",
+)
 def gather_f32(src: F32, index: NDArray[np.int32], dst: F32, n: int, rows: int) -> None:
     """`src` [rows], `index` [n] to `dst` [n]."""
     taken = index[:n]

@@ -11,7 +11,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@kernel(work="n", src="in i32", index="in i32", dst="out i32", n="i32", rows="i64")
+@kernel(
+    sparse_reads={"src": "n"},
+    work="n",
+    src="in i32",
+    index="in i32",
+    dst="out i32",
+    n="i32",
+    rows="i64",
+)
 def gather_i32(
     src: NDArray[np.int32], index: NDArray[np.int32], dst: NDArray[np.int32], n: int, rows: int
 ) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 @kernel(
     work="n*dst_stride",
+    sparse_reads={"src": "n*width", "next_state": "n*goal_width"},
     src="in f32",
     next_state="in f32",
     index="in i32",

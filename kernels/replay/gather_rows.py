@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 @kernel(
     work="n*dst_stride",
+    sparse_reads={"src": "n*width"},
     src="in f32",
     index="in i32",
     dst="out f32",

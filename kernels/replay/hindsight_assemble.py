@@ -54,6 +54,12 @@ class Strategy(IntEnum):
     per="warp",
     work="n",
     block=128,
+    sparse_reads={
+        "reward": "n*n_step",
+        "flags": "n*n_step",
+        "episode": "n",
+        "next_state": "n*width",
+    },
     index="in i32",
     reward="in f32",
     flags="in u8",

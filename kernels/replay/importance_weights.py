@@ -51,6 +51,7 @@ def scaled(raw: F64, largest: float) -> F64:
 @kernel(
     per="one",
     block=256,
+    sparse_reads={"leaves": "n"},
     leaves="in f32",
     total="in f64",
     index="in i32",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 @kernel(
     work="n",
+    sparse_reads={"reward": "n*n_step", "flags": "n*n_step"},
     index="in i32",
     reward="in f32",
     flags="in u8",

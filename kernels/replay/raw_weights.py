@@ -33,6 +33,7 @@ def parts_of(n: int) -> int:
     per="block",
     work="parts",
     block=ROWS,
+    sparse_reads={"leaves": "n"},
     leaves="in f32",
     total="in f64",
     index="in i32",

@@ -9,6 +9,7 @@ it for level 1, 3, 5, … up to the root: `levels`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,9 +34,31 @@ def levels(leaf_count: int) -> range:
     return range(1, len(tree_levels(leaf_count)) + 1, 2)
 
 
+def _under(sizes: Mapping[str, int | float]) -> int:
+    """Neighbours under one parent, for each group: what a node is recomputed from."""
+    return FAN_OUT * int(sizes["groups"])
+
+
+def _leaves_below(sizes: Mapping[str, int | float]) -> int:
+    return _under(sizes) if sizes["level"] == 1 else 0
+
+
+def _nodes_read(sizes: Mapping[str, int | float]) -> int:
+    level, sides = int(sizes["level"]), tree_levels(int(sizes["leaf_count"]))
+    read = sides[level - 2 : level] if level > 1 else sides[:1]
+    return sum(min(size, _under(sizes)) for _, size in read)
+
+
+def _nodes_written(sizes: Mapping[str, int | float]) -> int:
+    level, sides = int(sizes["level"]), tree_levels(int(sizes["leaf_count"]))
+    return sum(min(size, int(sizes["groups"])) for _, size in sides[level - 1 : level + 1])
+
+
 @kernel(
     per="block",
     work="groups",
+    sparse_reads={"leaves": _leaves_below, "nodes": _nodes_read},
+    sparse_writes={"nodes": _nodes_written},
     leaves="in f32",
     nodes="inout f64",
     index="in i32",

@@ -20,7 +20,7 @@ from onegraph.kernels.replay.gather_rows import gather_rows
 from onegraph.kernels.replay.importance_weights import importance_weights
 from onegraph.kernels.replay.nstep_assemble import nstep_assemble
 from onegraph.kernels.replay.philox_thresholds import philox_thresholds
-from onegraph.kernels.replay.tree import node_count
+from onegraph.kernels.replay.tree import node_count, path_leaves, path_nodes
 from onegraph.kernels.replay.tree_descend import tree_descend
 
 if TYPE_CHECKING:
@@ -32,6 +32,16 @@ if TYPE_CHECKING:
 @kernel(
     per="warp",
     work="n",
+    sparse_reads={
+        "leaves": path_leaves,
+        "nodes": path_nodes,
+        "generation": "n",
+        "ring_state": "n*width",
+        "ring_next_state": "n*width",
+        "ring_action": "n",
+        "ring_reward": "n*n_step",
+        "ring_flags": "n*n_step",
+    },
     leaves="in f32",
     nodes="in f64",
     generation="in u32",

@@ -19,7 +19,7 @@ from onegraph.kernels.replay.gather_relabelled import gather_relabelled
 from onegraph.kernels.replay.hindsight_assemble import hindsight_assemble
 from onegraph.kernels.replay.importance_weights import importance_weights
 from onegraph.kernels.replay.philox_thresholds import philox_thresholds
-from onegraph.kernels.replay.tree import node_count
+from onegraph.kernels.replay.tree import node_count, path_leaves, path_nodes
 from onegraph.kernels.replay.tree_descend import tree_descend
 
 if TYPE_CHECKING:
@@ -31,6 +31,17 @@ if TYPE_CHECKING:
 @kernel(
     per="warp",
     work="n",
+    sparse_reads={
+        "leaves": path_leaves,
+        "nodes": path_nodes,
+        "generation": "n",
+        "ring_state": "n*width",
+        "ring_next_state": "n*width",
+        "ring_action": "n",
+        "ring_reward": "n*n_step",
+        "ring_flags": "n*n_step",
+        "ring_episode": "n",
+    },
     leaves="in f32",
     nodes="in f64",
     generation="in u32",

@@ -12,6 +12,7 @@ compares a threshold with, on the host and on a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,27 @@ def node_count(leaf_count: int) -> int:
     """Elements of ``nodes`` for `leaf_count` leaves."""
     offset, size = tree_levels(leaf_count)[-1]
     return offset + size
+
+
+# What a batch of `n` different leaves touches of the arrays, for declarations of kernels: elements
+# by the scalars of a launch. An array with fewer of them is touched whole.
+
+
+def path_leaves(sizes: Mapping[str, int | float]) -> int:
+    """Leaves that `n` descents look at, or whose nodes are recomputed after `n` writes."""
+    return FAN_OUT * int(sizes["n"])
+
+
+def path_nodes(sizes: Mapping[str, int | float]) -> int:
+    """Nodes that `n` descents look at: of each level the children of a node, and the root."""
+    most = path_leaves(sizes)
+    return sum(min(size, most) for _, size in tree_levels(int(sizes["leaf_count"])))
+
+
+def changed_nodes(sizes: Mapping[str, int | float]) -> int:
+    """Nodes above `n` leaves that were written."""
+    n = int(sizes["n"])
+    return sum(min(size, n) for _, size in tree_levels(int(sizes["leaf_count"])))
 
 
 def scan32(children: ArrayLike) -> F64:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onegraph.kernels.catalogue import kernel
-from onegraph.kernels.replay.tree import F32, F64, descend, node_count
+from onegraph.kernels.replay.tree import (
+    F32,
+    F64,
+    descend,
+    node_count,
+    path_leaves,
+    path_nodes,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
 @kernel(
     per="warp",
     work="n",
+    sparse_reads={"leaves": path_leaves, "nodes": path_nodes, "generation": "n"},
     leaves="in f32",
     nodes="in f64",
     thresholds="in f64",

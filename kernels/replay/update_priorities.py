@@ -23,7 +23,16 @@ import numpy as np
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.common.detmath import pow64
 from onegraph.kernels.common.layout import Diagnostic
-from onegraph.kernels.replay.tree import F32, F64, I64, node_count, refresh
+from onegraph.kernels.replay.tree import (
+    F32,
+    F64,
+    I64,
+    changed_nodes,
+    node_count,
+    path_leaves,
+    path_nodes,
+    refresh,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,6 +67,8 @@ def new_leaves(
 @kernel(
     per="one",
     block=512,
+    sparse_reads={"leaves": path_leaves, "nodes": path_nodes, "generation": "n", "owner": 0},
+    sparse_writes={"leaves": "n", "nodes": changed_nodes, "owner": 0},
     td="in f32",
     index="in i32",
     sampled_generation="in u32",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 @kernel(
     work="n",
+    sparse_reads={"owner": 0, "leaves": 0},
+    sparse_writes={"owner": 0, "leaves": "n"},
     leaf="in f32",
     index="in i32",
     owner="inout i32",

@@ -13,6 +13,7 @@ from onegraph.kernels import catalogue as catalogue_module
 from onegraph.kernels.catalogue import KernelSpec, Param, catalogue, find, kernel
 from onegraph.kernels.common import layout
 from onegraph.kernels.compile import INCLUDE
+from onegraph.kernels.replay.tree import changed_nodes, path_leaves, path_nodes
 from onegraph.kernels.signature import SignatureError, signature, strip_comments
 
 KERNELS = catalogue()
@@ -263,12 +264,12 @@ def test_twins_take_what_is_declared():
 def declared_kernel(**launch: object) -> KernelSpec:
     """A kernel's declaration that is not kept."""
 
-    def shaped(x, n, wide, bytes_each):
+    def shaped(x, y, n, wide, bytes_each):
         return None
 
     taken = {"per": "cluster", "work": "n", "cluster_of": "wide"} | launch
     shaped.__name__ = shaped.__qualname__ = "shaped"
-    kernel(**taken, x="out f32", n="i32", wide="i32", bytes_each="i32")(shaped)  # type: ignore[arg-type]
+    kernel(**taken, x="in f32", y="out f32", n="i32", wide="i32", bytes_each="i32")(shaped)  # type: ignore[arg-type]
     return catalogue_module._registry.pop("shaped")
 
 
@@ -333,3 +334,54 @@ def test_who_waits_for_all_blocks_says_that_they_must_run_at_once():
     for spec in KERNELS.values():
         waits = "grid_arrive(" in strip_comments(spec.source.read_text())
         assert waits is spec.resident, spec.name
+
+
+# ---------------------------------------------------------------- arrays touched in part
+
+
+def test_sparse_counts_are_products_numbers_or_functions():
+    spec = declared_kernel(
+        sparse_reads={"x": "n*wide"}, sparse_writes={"y": lambda sizes: int(sizes["n"]) + 1}
+    )
+    sizes = {"n": 3, "wide": 8, "bytes_each": 0}
+    assert spec.sparse_reads["x"](sizes) == 24
+    assert spec.sparse_writes["y"](sizes) == 4
+    assert declared_kernel(sparse_reads={"x": 0}).sparse_reads["x"](sizes) == 0
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"sparse_reads": {"y": "n"}}, "sparse count of 'y', which is no in array of it; it has x"),
+        ({"sparse_writes": {"x": "n"}}, "which is no out array of it; it has y"),
+        ({"sparse_reads": {"n": "n"}}, "'n', which is no in array"),
+        ({"sparse_reads": {"x": "n*rows"}}, "names 'rows', which is no scalar parameter"),
+    ],
+)
+def test_a_sparse_count_that_does_not_fit_is_refused(counts, message):
+    with pytest.raises(ValueError, match=message):
+        declared_kernel(**counts)
+
+
+def test_paths_of_the_tree_by_hand():
+    """1,025 leaves: 33 nodes of 32, 2 above them, the root."""
+    one, many = {"n": 1, "leaf_count": 1025}, {"n": 100, "leaf_count": 1025}
+    assert (path_leaves(one), path_leaves(many)) == (32, 3200)
+    assert (path_nodes(one), path_nodes(many)) == (32 + 2 + 1, 33 + 2 + 1)
+    assert (changed_nodes(one), changed_nodes(many)) == (1 + 1 + 1, 33 + 2 + 1)
+    spec = find("refresh_drawn")
+    # Groups of 32 nodes of a level and the node above, a group at least for each leaf written.
+    first = {"leaf_count": 40_000, "level": 1, "groups": 3}  # 1,250 nodes, 40, 2, the root
+    assert spec.sparse_reads["leaves"](first) == spec.sparse_reads["nodes"](first) == 3 * 32
+    assert spec.sparse_writes["nodes"](first) == 3 + 3
+    third = {"leaf_count": 40_000, "level": 3, "groups": 1}
+    assert spec.sparse_reads["leaves"](third) == 0
+    assert spec.sparse_reads["nodes"](third) == 32 + 2
+    assert spec.sparse_writes["nodes"](third) == 1 + 1
+
+
+def test_a_target_that_is_copied_now_and_then_is_not_touched_in_between():
+    for name, size in (("target_update", "n"), ("maintain", "size")):
+        spec = find(name)
+        for count in (spec.sparse_reads["target"], spec.sparse_writes["target"]):
+            assert (count({size: 9, "every": 0}), count({size: 9, "every": 5})) == (9, 0)

@@ -25,12 +25,15 @@ from onegraph.stages.bench import (
 )
 from onegraph.stages.bench_table import figures, times_table
 from onegraph.stages.flags import parse_stages
+from onegraph.stages.peaks import measured_peaks
 from onegraph.stages.registry import ALL, STAGES, StageSet, up_to
+from onegraph.stages.roofline_table import roofline_notes, roofline_table
 from onegraph.trainer.bench import SIZES, BenchSubject, named_size, tensor_core_steps
 from onegraph.trainer.bench_epoch import EpochResult, bench_epochs, epoch_subject, rounds_of
 from onegraph.trainer.cli.console import notes, results, table
 from onegraph.trainer.cli.train import DeviceOption, SetOption
 from onegraph.trainer.config import parse_override
+from onegraph.trainer.roofline import roofline_of
 from onegraph.trainer.trainer import TrainerError
 
 #: Where a checkout keeps the peers; they are no part of the package, which knows no framework.
@@ -70,6 +73,14 @@ def run_bench(
             " learning steps and 250 steps of 64 lanes. Default size: M; stages: 0 to 6, and all.",
         ),
     ] = False,
+    roofline: Annotated[
+        bool,
+        typer.Option(
+            "--roofline",
+            help="Show what bounds the step beside its time instead: memory, arithmetic, and nodes"
+            " in a row. Default stages: all.",
+        ),
+    ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write every sample to this file.")
     ] = None,
@@ -82,8 +93,11 @@ def run_bench(
     if json_file is not None and not json_file.resolve().parent.is_dir():
         raise TrainerError(f"--json {json_file}: there is no such folder; make it first")
     given = dict(parse_override(text) for text in overrides or ())
-    if epoch and phases:
-        raise TrainerError("--epoch and --phases are two benchmarks; leave one out")
+    asked = {"--epoch": epoch, "--phases": phases, "--roofline": roofline}
+    if len(several := [name for name, on in asked.items() if on]) > 1:
+        raise TrainerError(f"{' and '.join(several)} are two benchmarks; leave one out")
+    if roofline and peers:
+        raise TrainerError("--roofline has no programs of --peers to count; leave one out")
     if epoch:
         chosen = [parse_stages(text) for text in stages or ("6", "all")]
         epochs = [epoch_subject(name, given) for name in size or ["M"]]
@@ -95,6 +109,9 @@ def run_bench(
         _ = subject.shapes
     sets = [parse_stages(text) for text in stages] if stages else cumulative_sets()
     opened = open_named(device or "auto")
+    if roofline:
+        run_rooflines(subjects, sets if stages else [ALL], opened, rounds, json_file)
+        return
     found: dict[str, Any] = {"machine": machine(opened.name), "results": [], "phases": []}
     for subject in subjects:
         if phases:
@@ -146,6 +163,27 @@ def run_epochs(
         found["epochs"].append(result.to_json())
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def run_rooflines(
+    subjects: list[BenchSubject],
+    sets: list[StageSet],
+    device: Device,
+    rounds: int,
+    json_file: Path | None,
+) -> None:
+    """Print each subject's floors and times, and write all of it to `json_file`."""
+    found: list[dict[str, Any]] = []
+    peaks = measured_peaks(device)
+    for subject in subjects:
+        result = roofline_of(subject, sets, device, peaks, rounds=rounds)
+        results().print(roofline_table(result))
+        for note in roofline_notes(result):
+            notes().print(note)
+        found.append(result.to_json())
+    if json_file is not None:
+        content = {"machine": machine(device.name), "rooflines": found}
+        json_file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def epoch_table(result: EpochResult) -> Table:
