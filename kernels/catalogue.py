@@ -26,6 +26,9 @@ import numpy as np
 Access = Literal["in", "out", "inout", "scalar"]
 Per = Literal["thread", "warp", "block", "cluster", "one"]
 
+#: The parameter by which a kernel gets the handle of the condition that it sets.
+CONDITION = "condition"
+
 #: C spelling of each dtype, which is what a ``.cu`` signature must say.
 C_TYPES: Mapping[str, str] = {
     "f32": "float",
