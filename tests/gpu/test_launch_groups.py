@@ -33,6 +33,18 @@ def test_a_group_of_many_members(cuda, kernel, count) -> None:
     assert group_cases.on(cuda, kernel, launches, 4096, at_once=True) == apart
 
 
+@pytest.mark.sanitize
+def test_under_a_sanitizer() -> None:
+    """A kernel of its own text alone, one that asks for its grid in a header, one with barriers."""
+    from onegraph.kernels.device.cuda import CudaDevice
+
+    with CudaDevice(gemm="kernel") as device:
+        for kernel in ("scaled_add", "grad_norm", "layer_norm_grad", "sample_batch"):
+            launches = group_cases.members(kernel, 3)[1:]
+            apart = group_cases.on(device, kernel, launches, 4096, at_once=False)
+            assert group_cases.on(device, kernel, launches, 4096, at_once=True) == apart
+
+
 def test_tickets_are_left_for_the_next_launch(cuda) -> None:
     """The last block of each member is told by the member's own count of blocks."""
     rng = np.random.default_rng(0)
