@@ -5,10 +5,16 @@ from __future__ import annotations
 import group_cases
 import numpy as np
 import pytest
+from capture_scenarios import config, steps, trainer_on
+from grouped_learner import FULL, group_launches
 
 from onegraph.kernels.catalogue import catalogue
 from onegraph.kernels.device import DeviceError
 from onegraph.kernels.launch_group import MEMBERS, obstacle
+from onegraph.stages.program import LaunchGroup
+from onegraph.stages.registry import ALL, up_to
+from onegraph.stages.verify import verify
+from onegraph.trainer.subject import TrainerSubject
 
 pytestmark = pytest.mark.gpu
 
@@ -125,3 +131,26 @@ def test_a_group_is_not_loaded_while_capturing(device) -> None:
         device.capture("g"),
     ):
         device.prepare_group("relu_epilogue", members)
+
+
+@pytest.mark.parametrize("stages", [up_to(4), ALL], ids=["4", "all"])
+def test_the_full_learner_has_the_same_bits_with_its_launches_in_groups(
+    cuda, stages, monkeypatch
+) -> None:
+    plain = trainer_on(cuda, stages, config(**FULL))
+    want = steps(plain, 5)
+    plain.close()
+    group_launches(monkeypatch)
+    trainer = trainer_on(cuda, stages, config(**FULL))
+    ops = [op for _, op, _ in trainer.learn_program.all_ops()]
+    assert sum(isinstance(op, LaunchGroup) for op in ops) > 5
+    assert steps(trainer, 5) == want
+    trainer.close()
+
+
+def test_verify_finds_nothing_at_a_learner_with_groups(cuda, monkeypatch) -> None:
+    """With CUPTI, where it counts: each group is one kernel."""
+    group_launches(monkeypatch)
+    subject = TrainerSubject(config(**FULL))
+    result = verify(subject, type(cuda), (up_to(0), up_to(4), up_to(6)), steps=6)
+    assert result.ok, [finding for _, finding in result.findings]
