@@ -9,7 +9,8 @@ import group_cases
 import numpy as np
 import pytest
 
-from onegraph.kernels.catalogue import KernelSpec, Param, catalogue, find
+from onegraph.kernels import catalogue as catalogue_module
+from onegraph.kernels.catalogue import KernelSpec, Param, catalogue, find, load_kernels
 from onegraph.kernels.compile import ARCHITECTURES, compile_group
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.launch_group import (
@@ -170,6 +171,15 @@ def test_some_compile_for_every_architecture(name, arch) -> None:
     pytest.importorskip("cuda.core")
     members = 8 if name == "env_market" else 3
     assert compile_group(find(name), members, arch).startswith(b"\x7fELF")
+
+
+def test_a_kernel_outside_the_package_finds_the_headers_beside_it(monkeypatch) -> None:
+    pytest.importorskip("cuda.core")
+    monkeypatch.setattr(catalogue_module, "_registry", dict(catalogue_module._registry))
+    load_kernels(Path(__file__).parents[2] / "examples" / "own_loop_kernels")
+    spec = find("km_assign")
+    assert '#include "distance.cuh"' in spec.source.read_text()
+    assert b".text.km_assign_group_2" in compile_group(spec, 2, "sm_90")
 
 
 def test_a_wrong_layout_would_not_compile(monkeypatch) -> None:
