@@ -30,6 +30,9 @@ Per = Literal["thread", "warp", "block", "cluster", "one"]
 #: Elements of an array that a launch touches, from its scalar arguments.
 Elements = Callable[[Mapping[str, int | float]], int]
 
+#: The parameter by which a kernel gets the handle of the condition that it sets.
+CONDITION = "condition"
+
 #: C spelling of each dtype, which is what a ``.cu`` signature must say.
 C_TYPES: Mapping[str, str] = {
     "f32": "float",

@@ -81,9 +81,29 @@ def compile_kernel(spec: KernelSpec, arch: str) -> bytes:
     """
     from onegraph.kernels.signature import require_signature
 
+    source = require_signature(spec)
+    return compile_source(source, spec.name, arch, fma=spec.fma, beside=_beside(spec))
+
+
+def compile_group(spec: KernelSpec, members: int, arch: str) -> bytes:
+    """The cubin of the kernel that does `members` launches of `spec` at once, as `compile_kernel`.
+
+    Raises:
+        ValueError: launches of `spec` can't be one (`launch_group.obstacle`), or not so many.
+        CompileError, SignatureError: as `compile_kernel`.
+    """
+    from onegraph.kernels.launch_group import group_name, group_source
+    from onegraph.kernels.signature import require_signature
+
+    source = group_source(spec, require_signature(spec), members)
+    name = group_name(spec, members)
+    return compile_source(source, name, arch, fma=spec.fma, beside=_beside(spec))
+
+
+def _beside(spec: KernelSpec) -> Path | None:
+    """The folder of a kernel outside the package, which may hold headers of its own."""
     folder = spec.source.parent
-    beside = None if folder.is_relative_to(INCLUDE) else folder
-    return compile_source(require_signature(spec), spec.name, arch, fma=spec.fma, beside=beside)
+    return None if folder.is_relative_to(INCLUDE) else folder
 
 
 def compile_source(

@@ -12,7 +12,7 @@ from onegraph.kernels.catalogue import KernelSpec
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _KERNEL = re.compile(
-    r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)'
+    r'extern\s+"C"\s+__global__\s+void\s+(__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)'
 )
 
 
@@ -31,18 +31,40 @@ def signature(source: str) -> tuple[str, list[str]]:
     Raises:
         SignatureError: `source` holds no ``extern "C" __global__ void`` function, or several.
     """
-    found = _KERNEL.findall(strip_comments(source))
-    if len(found) != 1:
-        raise SignatureError(
-            f'{len(found)} kernels in one file; write one extern "C" __global__ void function'
-        )
-    name, params = found[0]
+    found = _only_kernel(strip_comments(source))
+    name, params = found[2], found[3]
     spelled = []
     for param in params.split(","):
         text = re.sub(r"\b__restrict__\b", " ", param)
         text = re.sub(r"\s*\*\s*", "* ", text)
         spelled.append(" ".join(text.split()))
     return name, spelled
+
+
+def _only_kernel(code: str) -> re.Match[str]:
+    found = list(_KERNEL.finditer(code))
+    if len(found) != 1:
+        raise SignatureError(
+            f'{len(found)} kernels in one file; write one extern "C" __global__ void function'
+        )
+    return found[0]
+
+
+def split_kernel(source: str) -> tuple[str, str, str, str]:
+    """`source` cut at its one kernel.
+
+    Returns:
+        What stands before it, its launch bounds or nothing, its parameters as they are written, and
+        what follows their parenthesis: first its body.
+
+    Raises:
+        SignatureError: `source` holds no ``extern "C" __global__ void`` function, or several.
+    """
+    # Blanks for comments keep every other character in its place.
+    blanked = _COMMENT.sub(lambda comment: re.sub(r"[^\n]", " ", comment[0]), source)
+    found = _only_kernel(blanked)
+    begin, end = found.span(3)
+    return source[: found.start()], (found[1] or "").strip(), source[begin:end], source[end + 1 :]
 
 
 def require_signature(spec: KernelSpec) -> str:

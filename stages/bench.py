@@ -21,7 +21,7 @@ import numpy as np
 
 from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.ledger import StepCounts
-from onegraph.stages.program import GraphLaunch, Launch, Op, RecordEvent, StepProgram
+from onegraph.stages.program import GraphLaunch, Launch, LaunchGroup, Op, RecordEvent, StepProgram
 from onegraph.stages.registry import StageSet, by_number, format_set
 from onegraph.stages.runner import Runner
 from onegraph.stages.subject import Subject, SubjectRun
@@ -419,6 +419,8 @@ def phase_ops(program: StepProgram) -> dict[str, tuple[str, ...]]:
 
 def _short(op: Op) -> str:
     """An op by what it runs, not by what it runs on: equal work has equal labels."""
+    if isinstance(op, LaunchGroup):
+        return f"{len(op.members)} x {op.kernel}"
     return op.kernel if isinstance(op, Launch) else op.kind
 
 

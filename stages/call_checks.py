@@ -18,6 +18,7 @@ from onegraph.stages.finding import Check, Finding, Findings
 from onegraph.stages.program import (
     GraphLaunch,
     Launch,
+    LaunchGroup,
     MatmulGroup,
     MatmulOp,
     Op,
@@ -169,7 +170,7 @@ def kernels_of(ops: Iterable[Op], device: Device) -> tuple[int, int]:
     least = most = 0
     for op in opened(ops):
         low, high = 0, 0
-        if isinstance(op, (Launch, MatmulGroup)):
+        if isinstance(op, (Launch, LaunchGroup, MatmulGroup)):
             low = high = 1
         elif isinstance(op, MatmulOp):
             low, high = device.matmul_launches(op.spec)

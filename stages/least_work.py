@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from onegraph.kernels.catalogue import DTYPES, Elements, find
-from onegraph.kernels.device.base import Precision
+from onegraph.kernels.learner.matmul import Precision
 from onegraph.stages.program import (
     Branches,
     Buffer,

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from onegraph.kernels.device.base import Device, Precision
+from onegraph.kernels.device.base import Device
 from onegraph.kernels.device.facts import DeviceFacts
+from onegraph.kernels.learner.matmul import Precision
 from onegraph.stages.bench import Clock, Spread, interleave, least_sample, spread
 
 #: Nodes of the two graphs whose times give the latency of one: what a launch costs besides is in
@@ -27,7 +28,7 @@ LENGTHS = (64, 320)
 #: Bytes that are copied to measure the memory: several times what any cache holds.
 COPIED_BYTES = 1 << 30
 
-PRECISIONS: tuple[Precision, ...] = ("float32", "tf32")
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "tf32x3")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from onegraph.stages.program import (
     GraphLaunch,
     Host,
     Launch,
+    LaunchGroup,
     MatmulGroup,
     MatmulOp,
     Memset,
@@ -74,7 +75,7 @@ def _spaces(op: Op) -> Iterator[tuple[str, tuple[Space, ...]]]:
         case Host():
             for name in sorted(op.reads() | op.writes()):
                 yield name, _HOST
-        case Launch() | MatmulOp() | MatmulGroup() | Memset():
+        case Launch() | LaunchGroup() | MatmulOp() | MatmulGroup() | Memset():
             for name in sorted(op.reads() | op.writes()):
                 yield name, _DEVICE
 

@@ -29,6 +29,7 @@ from onegraph.stages.program import (
     GraphLaunch,
     Host,
     Launch,
+    LaunchGroup,
     MatmulGroup,
     MatmulOp,
     Memset,
@@ -435,7 +436,7 @@ class Runner:
                 return graph
             case RecordEvent():
                 return partial(self._record, op.index)
-            case Launch() | MatmulOp() | MatmulGroup() | Memset() | Copy() if (
+            case Launch() | LaunchGroup() | MatmulOp() | MatmulGroup() | Memset() | Copy() if (
                 self._moves(op) and not late
             ):
                 return partial(self._bind_and_do, op)
@@ -443,6 +444,10 @@ class Runner:
                 return partial(
                     device.launch, device.prepare(op.kernel, self.arguments(op), module=op.module)
                 )
+            case LaunchGroup():
+                members = [self.arguments(member) for member in op.members]
+                group = device.prepare_group(op.kernel, members, module=op.module)
+                return partial(device.launch_group, group)
             case MatmulOp():
                 p = self._product(op)
                 return partial(device.matmul, p.spec, p.a, p.b, p.out, p.extra, module=op.module)

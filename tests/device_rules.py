@@ -392,6 +392,99 @@ def test_matmul_operands_of_the_wrong_size(device):
         device.matmul(Matmul(2, 2, 2, epilogue="bias"), x, x, x)
 
 
+# -------------------------------------------------------------------- groups of launches
+
+
+def relu_of(array: DeviceArray) -> dict[str, DeviceArray | int]:
+    """The arguments of `relu`."""
+    return {"extra": array, "out": array, "n": array.size, "grad": 0}
+
+
+def test_a_group_of_launches_is_one_call_and_does_what_each_does(device):
+    x = [device.upload(f32(*range(-i, 3))) for i in range(3)]
+    group = device.prepare_group("relu_epilogue", [relu_of(a) for a in x])
+    before = device.ledger._current.get(("", "launch"), 0)
+    device.launch_group(group)
+    assert device.ledger._current["", "launch"] == before + 1
+    assert [values(a) for a in x] == [[0, 1, 2], [0, 0, 1, 2], [0, 0, 0, 1, 2]]
+    assert device.launch_sites["relu_epilogue_group_3", "shared"] == {"eager"}
+    device.copy_htod(x[0], f32(-5, 5, -5))
+    device.launch_group(group)  # any number of times
+    assert values(x[0]) == [0, 5, 0]
+
+
+def test_members_may_read_the_same_and_write_parts_of_one_array(device):
+    a, scale = device.upload(f32(1, 2)), device.upload(f32(10))
+    out = device.allocate((5,), "f32", "out")
+    device.memset(out)
+    parts = [out.view(0, (2,)), out.view(2, (2,))]
+    members = [
+        {"a": a, "b": a, "scale": scale, "out": part, "n": 2, "scaled": scaled}
+        for part, scaled in zip(parts, (0, 1), strict=True)
+    ]
+    device.launch_group(device.prepare_group("scaled_add", members))
+    assert values(out) == [2, 4, 11, 22, 0]
+
+
+def test_a_group_of_launches_in_a_graph_is_one_node(device):
+    x = [device.upload(f32(-1, 1)) for _ in range(2)]
+    group = device.prepare_group("relu_epilogue", [relu_of(a) for a in x], module="graphed")
+    with device.warm_up():
+        device.launch_group(group)
+    with device.capture("g") as graph:
+        device.launch_group(group)
+    assert graph.node_count() == 1
+    for a in x:
+        device.copy_htod(a, f32(-2, 2))
+    device.graph_launch(device.instantiate(graph))
+    assert [values(a) for a in x] == [[0, 2]] * 2
+    with refused(ILLEGAL_ADDRESS, "graph 'g' still uses"):
+        device.free(x[1])
+
+
+def test_a_group_of_launches_obeys_modules_and_lifetimes(device):
+    x = [device.upload(f32(-1)) for _ in range(2)]
+    members = [relu_of(a) for a in x]
+    with pytest.raises(ModuleMixError, match=r"launch relu_epilogue_group_2.*graphed.*eager"):
+        device.launch_group(device.prepare_group("relu_epilogue", members, module="graphed"))
+    group = device.prepare_group("relu_epilogue", members, module="ungraphed")
+    with pytest.raises(ModuleMixError, match=r"ungraphed.*captured"), device.capture("g"):
+        device.launch_group(group)
+    device.free(x[1])
+    with refused(ILLEGAL_ADDRESS, "launch relu_epilogue_group_2.*was freed"):
+        device.launch_group(group)
+
+
+def test_a_group_of_launches_is_loaded_before_a_capture(device):
+    members = [relu_of(device.upload(f32(-1))) for _ in range(2)]
+    device.prepare("relu_epilogue", members[0], module="graphed")  # another kernel
+    with refused(UNSUPPORTED, "load relu_epilogue_group_2"), device.capture("g"):
+        device.prepare_group("relu_epilogue", members, module="graphed")
+
+
+def test_what_no_group_of_launches_can_be(device):
+    x, y = device.upload(f32(1, 2)), device.upload(f32(3, 4))
+    for count in (0, 1, 9):
+        with refused(INVALID_VALUE, f"2 to 8 members, got {count}"):
+            device.prepare_group("relu_epilogue", [relu_of(x)] * count)
+    with pytest.raises(KernelArgumentError, match="relu_epilogue: argument 'n' is missing"):
+        device.prepare_group("relu_epilogue", [relu_of(x), {"extra": y, "out": y, "grad": 0}])
+    with refused(NOT_SUPPORTED, "may fuse its multiplies and adds differently.*one by one"):
+        device.prepare_group("column_sum", [{}, {}])
+
+
+def test_members_that_depend_on_each_other_are_refused(device):
+    x, y = device.upload(f32(1, 2, 3, 4)), device.upload(f32(3, 4))
+    low, middle, high = (x.view(at, (2,)) for at in range(3))
+    reads = {"extra": low, "out": y, "n": 2, "grad": 1}
+    for one, other in ((relu_of(low), relu_of(middle)), (relu_of(middle), reads)):
+        for members in ([one, other], [other, one]):
+            with refused(INVALID_VALUE, "writes 'array' by .*which another touches too"):
+                device.prepare_group("relu_epilogue", members)
+    device.launch_group(device.prepare_group("relu_epilogue", [relu_of(high), reads]))
+    assert values(y) == [3, 4]
+
+
 # -------------------------------------------------------------------- modules
 
 

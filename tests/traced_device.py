@@ -149,6 +149,10 @@ class TracedDevice(HostDevice):
         self._kernel()
         super()._launch(launch)
 
+    def _launch_group(self, group):
+        self._kernel()
+        super()._launch_group(group)
+
     def _matmul(self, spec, a, b, out, extra, module):
         self._kernel()
         super()._matmul(spec, a, b, out, extra, module)

@@ -295,7 +295,12 @@ class BenchRun:
 _PRECISIONS: Mapping[Precision, str] = {"tf32x3": "three TF32 products", "tf32": "TF32"}
 
 
-def tensor_core_steps(subject: BenchSubject, device: Device) -> list[ProgramSteps]:
+def at_precision(subject: BenchSubject, precision: Precision) -> BenchSubject:
+    """The subject with its larger products in another precision."""
+    return replace(subject, overrides={**subject.overrides, "network.precision": precision})
+
+
+def tensor_core_steps(subject: BenchSubject, device: Device) -> dict[Precision, ProgramSteps]:
     """The step with every stage on and its larger products on the tensor cores, as candidates.
 
     One in each precision that they have, if the config asks for float32 and there are such
@@ -303,15 +308,15 @@ def tensor_core_steps(subject: BenchSubject, device: Device) -> list[ProgramStep
     """
     asked = subject.config.network.precision
     if device.kind != "cuda" or subject.size.replay_only or asked != "float32":
-        return []
-    found: list[ProgramSteps] = []
+        return {}
+    found: dict[Precision, ProgramSteps] = {}
     for precision, words in _PRECISIONS.items():
-        other = replace(subject, overrides={**subject.overrides, "network.precision": precision})
+        other = at_precision(subject, precision)
         run = other.at(ALL, device)
         if not any(_on_tensor_cores(op) for _, op, _ in run.program.all_ops()):
             run.close()
             break
-        found.append(ProgramSteps(f"{set_label(other, ALL)}, {words}", run, "learn"))
+        found[precision] = ProgramSteps(f"{set_label(other, ALL)}, {words}", run, "learn")
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 from onegraph.kernels.device.base import Device
 from onegraph.stages.bench import Candidate, ProgramSteps, bench, set_label
@@ -13,7 +12,7 @@ from onegraph.stages.peaks import Peaks
 from onegraph.stages.program import StepProgram
 from onegraph.stages.registry import StageSet, apply, up_to
 from onegraph.stages.roofline import Roofline, roofline
-from onegraph.trainer.bench import BenchSubject, tf32_steps
+from onegraph.trainer.bench import BenchSubject, at_precision, tensor_core_steps
 from onegraph.trainer.program import DqnPrograms
 
 #: The stages whose form of a step shows its work: everything is on the device, each product is an
@@ -35,12 +34,11 @@ def roofline_of(
     *,
     rounds: int,
 ) -> Roofline:
-    """Time a step at each of `sets`, and in TF32 where that is another one, beside its floors.
+    """Time a step at each of `sets`, and on the tensor cores where it can be, beside its floors.
 
     Raises:
         BenchError: no set, one twice, or no round.
     """
-    in_tf32 = replace(subject, overrides={**subject.overrides, "network.precision": "tf32"})
     work = Work.of(plain_program(subject))
     with ExitStack() as stack:
         steps: list[ProgramSteps] = []
@@ -49,10 +47,10 @@ def roofline_of(
             stack.callback(run.close)
             steps.append(ProgramSteps(set_label(subject, stages), run, "learn"))
         works = [work] * len(steps)
-        for other in tf32_steps(subject, device):
+        for precision, other in tensor_core_steps(subject, device).items():
             stack.callback(other.close)
             steps.append(other)
-            works.append(Work.of(plain_program(in_tf32)))
+            works.append(Work.of(plain_program(at_precision(subject, precision))))
         candidates: list[Candidate] = list(steps)
         result = bench(subject, [], device, rounds=rounds, peers=candidates)
         chains = [longest_chain(step.launched) for step in steps]

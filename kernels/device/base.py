@@ -20,9 +20,10 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.catalogue import DTYPES, KernelArgumentError, KernelSpec, find
+from onegraph.kernels.catalogue import CONDITION, DTYPES, KernelArgumentError, KernelSpec, find
 from onegraph.kernels.device.facts import DeviceFacts
 from onegraph.kernels.device.ledger import Ledger
+from onegraph.kernels.launch_group import group_name, most_members, obstacle
 from onegraph.kernels.learner import gemm_group
 from onegraph.kernels.learner.matmul import Precision
 
@@ -32,9 +33,6 @@ Epilogue = Literal["none", "bias", "bias_relu", "relu_grad", "bias_grad"]
 #: What the host does while it waits: called now and then, it says in how many seconds the wait may
 #: be over, as far as it knows.
 Meanwhile = Callable[[], float]
-
-#: The parameter by which a kernel gets the handle of the condition that it sets.
-CONDITION = "condition"
 
 #: Blocks a launch is capped at; kernels stride over what is left.
 MAX_BLOCKS = 4096
@@ -134,6 +132,16 @@ class DeviceArray:
             pinned=self.pinned,
             base=self.base,
         )
+
+    def overlaps(self, other: DeviceArray) -> bool:
+        """Whether both have an element in common."""
+        if self.base is not other.base or not self.size or not other.size:
+            return False
+        mine, its = self._address(), other._address()
+        return mine < its + other.nbytes and its < mine + self.nbytes
+
+    def _address(self) -> int:
+        return self.ptr if self.host is None else int(self.host.ctypes.data)
 
     # ---------------------------------------------------------------- for other libraries
 
@@ -297,6 +305,36 @@ class Launch:
     blocks: int
     arrays: tuple[DeviceArray, ...]
     payload: Any
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The checked arguments of one launch, and its blocks."""
+
+    args: Mapping[str, DeviceArray | int | float]
+    arrays: tuple[DeviceArray, ...]
+    scalars: Mapping[str, int | float]
+    blocks: int
+
+
+@dataclass(frozen=True)
+class LaunchGroup:
+    """Several launches of one kernel with checked arguments, ready to be done by one launch."""
+
+    spec: KernelSpec
+    module: Module
+    members: tuple[Binding, ...]
+    payload: Any
+
+    @property
+    def name(self) -> str:
+        """Of the kernel that does them all."""
+        return group_name(self.spec, len(self.members))
+
+    @property
+    def arrays(self) -> tuple[DeviceArray, ...]:
+        """Those of all members."""
+        return tuple(array for member in self.members for array in member.arrays)
 
 
 @dataclass(frozen=True)
@@ -575,7 +613,14 @@ class Device(ABC):
             KernelArgumentError: a missing, unknown or ill-typed argument, by name.
         """
         spec = find(kernel)
-        names = [p.name for p in spec.params]
+        bound = self._bind(spec, args, max_blocks)
+        payload = self._prepare(spec, bound.args, bound.scalars, bound.blocks, module)
+        return Launch(spec, module, bound.blocks, bound.arrays, payload)
+
+    def _bind(
+        self, spec: KernelSpec, args: Mapping[str, DeviceArray | int | float], max_blocks: int
+    ) -> Binding:
+        kernel, names = spec.name, [p.name for p in spec.params]
         if unknown := [a for a in args if a not in names]:
             raise KernelArgumentError(
                 f"kernel {kernel}: no parameter {unknown[0]!r}; it takes {', '.join(names)}"
@@ -600,8 +645,7 @@ class Device(ABC):
             else:
                 scalars[param.name] = self._scalar(kernel, param.name, param.dtype, value)
         blocks = spec.capped(spec.blocks(scalars), max_blocks, scalars)
-        payload = self._prepare(spec, args, scalars, blocks, module)
-        return Launch(spec, module, blocks, tuple(arrays), payload)
+        return Binding(args, tuple(arrays), scalars, blocks)
 
     @staticmethod
     def _scalar(kernel: str, name: str, dtype: str, value: object) -> int | float:
@@ -623,6 +667,69 @@ class Device(ABC):
         self._count("launch")
         self._record("kernel", name, launch.arrays)
         self._launch(launch)
+
+    def prepare_group(
+        self,
+        kernel: str,
+        members: Sequence[Mapping[str, DeviceArray | int | float]],
+        *,
+        module: Module = "shared",
+        max_blocks: int = MAX_BLOCKS,
+    ) -> LaunchGroup:
+        """Check the arguments of each of `members`, launches of `kernel` that one launch is to do.
+
+        Args:
+            kernel: one whose launches can be one (`onegraph.kernels.launch_group.obstacle`).
+            members: 2 to 8 times its arguments. None may write what another reads or writes.
+            module: as in `prepare`.
+            max_blocks: of each member.
+
+        Raises:
+            KernelArgumentError: as `prepare`.
+            DeviceError: CUDA_ERROR_NOT_SUPPORTED for a kernel that can't, CUDA_ERROR_INVALID_VALUE
+                for too few or too many members, or two of which one writes what the other touches.
+        """
+        spec = find(kernel)
+        op = f"launch {len(members)} of {kernel} at once"
+        if why := obstacle(spec):
+            self.fail("CUDA_ERROR_NOT_SUPPORTED", op, f"{why}; launch them one by one")
+        if not 2 <= len(members) <= most_members(spec):
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"a group of it has 2 to {most_members(spec)} members, got {len(members)}",
+            )
+        bound = tuple(self._bind(spec, args, max_blocks) for args in members)
+        self._require_apart(op, spec, bound)
+        return LaunchGroup(spec, module, bound, self._prepare_group(spec, bound, module))
+
+    def _require_apart(self, op: str, spec: KernelSpec, members: Sequence[Binding]) -> None:
+        """Refuse two members of which one writes what the other reads or writes."""
+        pointers = [p for p in spec.params if p.is_pointer]
+        for one in members:
+            for param, written in zip(pointers, one.arrays, strict=True):
+                if param.access == "in":
+                    continue
+                others = (a for other in members if other is not one for a in other.arrays)
+                if any(written.overlaps(array) for array in others):
+                    self.fail(
+                        "CUDA_ERROR_INVALID_VALUE",
+                        op,
+                        f"one writes {written.name!r} by {param.name}, which another touches too;"
+                        " launch one after the other",
+                    )
+
+    def launch_group(self, group: LaunchGroup) -> None:
+        """Do the launches of a prepared group by one, or record it while capturing.
+
+        A group is one ``launch`` in the ledger and one node of a graph.
+        """
+        name, arrays = group.name, group.arrays
+        self._alive(f"launch {name}", *arrays)
+        self._check_module(name, group.module)
+        self._count("launch")
+        self._record("kernel", name, arrays)
+        self._launch_group(group)
 
     def run(
         self,
@@ -1116,6 +1223,14 @@ class Device(ABC):
 
     @abstractmethod
     def _launch(self, launch: Launch) -> None: ...
+
+    @abstractmethod
+    def _prepare_group(
+        self, spec: KernelSpec, members: Sequence[Binding], module: Module
+    ) -> Any: ...
+
+    @abstractmethod
+    def _launch_group(self, group: LaunchGroup) -> None: ...
 
     @abstractmethod
     def _matmul(

@@ -31,17 +31,18 @@ from cuda.core.utils import StridedMemoryView
 from numpy.typing import NDArray
 
 from onegraph.kernels import compile as compiler
-from onegraph.kernels.catalogue import DTYPES, KernelSpec, find
+from onegraph.kernels.catalogue import CONDITION, DTYPES, KernelSpec, find
 from onegraph.kernels.device import naps
 from onegraph.kernels.device.base import (
-    CONDITION,
     MAX_BLOCKS,
+    Binding,
     Device,
     DeviceArray,
     DeviceEvent,
     Graph,
     GraphExec,
     Launch,
+    LaunchGroup,
     Matmul,
     Meanwhile,
     Module,
@@ -51,6 +52,7 @@ from onegraph.kernels.device.base import (
 from onegraph.kernels.device.facts import DeviceFacts
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.device.select import DeviceUnavailableError
+from onegraph.kernels.launch_group import group_name, pack
 from onegraph.kernels.learner import gemm, gemm_group, matmul
 
 Gemm = Literal["auto", "kernel", "cublaslt"]
@@ -186,7 +188,8 @@ class CudaDevice(Device):
         self._branch_index = 0
         self._collecting = False
         self._modules: list[Any] = []
-        self._kernels: dict[tuple[str, bool], Any] = {}
+        # By kernel, launches that it does at once, and whether it is the graphs' copy.
+        self._kernels: dict[tuple[str, int, bool], Any] = {}
         self._matmuls: dict[tuple[Any, ...], tuple[Callable[[], None], ...]] = {}
         self._workspaces: list[Any] = []
         self._gemm = gemm
@@ -344,25 +347,32 @@ class CudaDevice(Device):
 
     # ---------------------------------------------------------------- kernels
 
-    def _load(self, spec: KernelSpec, *, graphed: bool) -> Any:
-        """The kernel from one of the two sets of modules: ``graphed``, or what serves the rest."""
-        kernel = self._kernels.get((spec.name, graphed))
+    def _load(self, spec: KernelSpec, *, graphed: bool, members: int = 1) -> Any:
+        """The kernel from one of the two sets of modules: ``graphed``, or what serves the rest.
+
+        With more `members` than one it is the kernel that does as many launches at once.
+        """
+        kernel = self._kernels.get((spec.name, members, graphed))
         if kernel is not None:
             return kernel
-        op = f"load {spec.name}"
+        name = spec.name if members == 1 else group_name(spec, members)
+        op = f"load {name}"
         self._outside_capture(op)
         self.ledger.count("module_load")
-        cubin = compiler.compile_kernel(spec, self.arch)
+        if members == 1:
+            cubin = compiler.compile_kernel(spec, self.arch)
+        else:
+            cubin = compiler.compile_group(spec, members, self.arch)
         try:
-            code = ObjectCode.from_cubin(cubin, name=f"{spec.name}.cu")
-            kernel = code.get_kernel(spec.name)
+            code = ObjectCode.from_cubin(cubin, name=f"{name}.cu")
+            kernel = code.get_kernel(name)
         except CUDAError as error:
             self._translate(error, op)
         # The driver loads a function when it is first launched, and may not do so in a capture.
         function = self._check(driver.cuKernelGetFunction(kernel.handle), op)
         self._check(driver.cuFuncLoad(function), op)
         self._modules.append(code)
-        self._kernels[spec.name, graphed] = kernel
+        self._kernels[spec.name, members, graphed] = kernel
         return kernel
 
     def _prepare(
@@ -425,6 +435,36 @@ class CudaDevice(Device):
             enqueue(self._target, config, kernel, *values)
         except CUDAError as error:
             self._translate(error, f"launch {name}")
+
+    def _prepare_group(
+        self, spec: KernelSpec, members: Sequence[Binding], module: Module
+    ) -> Callable[[], None]:
+        name = group_name(spec, len(members))
+        kernel = self._load(spec, graphed=module == "graphed", members=len(members))
+        function = self._check(driver.cuKernelGetFunction(kernel.handle), f"load {name}")
+        values = [
+            {k: v.ptr if isinstance(v, DeviceArray) else m.scalars[k] for k, v in m.args.items()}
+            for m in members
+        ]
+        argument = pack(spec, values, [m.blocks for m in members])
+        shape = sum(m.blocks for m in members), 1, 1, spec.block, 1, 1
+        return partial(self._enqueue_group, name, function, shape, argument)
+
+    def _launch_group(self, group: LaunchGroup) -> None:
+        group.payload()
+
+    def _enqueue_group(
+        self, name: str, function: Any, shape: tuple[int, ...], argument: NDArray[Any]
+    ) -> None:
+        """Launch by the driver's call, which takes an argument's bytes as they lie there.
+
+        It has copied them when it returns, in a capture into the node.
+        """
+        arguments = np.array([argument.ctypes.data], np.uint64)
+        launched = driver.cuLaunchKernel(
+            function, *shape, 0, self._queue, int(arguments.ctypes.data), 0
+        )
+        self._check(launched, f"launch {name}")
 
     # ---------------------------------------------------------------- matmul
 

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.catalogue import DTYPES, KernelSpec
 from onegraph.kernels.device.base import (
+    Binding,
     Device,
     DeviceArray,
     DeviceEvent,
     Graph,
     GraphExec,
     Launch,
+    LaunchGroup,
     Matmul,
     Meanwhile,
     Module,
@@ -26,6 +28,7 @@ from onegraph.kernels.device.base import (
     Stream,
 )
 from onegraph.kernels.device.ledger import Ledger
+from onegraph.kernels.launch_group import group_name
 
 Work = Callable[[], None]
 
@@ -121,7 +124,17 @@ class HostDevice(Device):
         blocks: int,
         module: Module,
     ) -> Any:
+        del blocks
         self._load(spec.name, module)
+        return self._call(spec, args, scalars)
+
+    def _call(
+        self,
+        spec: KernelSpec,
+        args: Mapping[str, DeviceArray | int | float],
+        scalars: Mapping[str, int | float],
+    ) -> Work:
+        """The twin with its arguments."""
         bound: dict[str, Any] = {}
         for param in spec.params:
             value = args[param.name]
@@ -139,6 +152,16 @@ class HostDevice(Device):
 
     def _launch(self, launch: Launch) -> None:
         self._do(launch.payload)
+
+    def _prepare_group(
+        self, spec: KernelSpec, members: Sequence[Binding], module: Module
+    ) -> tuple[Work, ...]:
+        self._load(group_name(spec, len(members)), module)
+        return tuple(self._call(spec, m.args, m.scalars) for m in members)
+
+    def _launch_group(self, group: LaunchGroup) -> None:
+        for call in group.payload:
+            self._do(call)
 
     def _matmul(
         self,

@@ -19,6 +19,7 @@ from onegraph.stages.program import (
     Copy,
     GraphLaunch,
     Launch,
+    LaunchGroup,
     MatmulGroup,
     MatmulOp,
     Memset,
@@ -110,6 +111,8 @@ def _node(op: Op) -> Node:
     match op:
         case Launch():
             return Node(op.kernel, "kernel")
+        case LaunchGroup():
+            return Node(f"{len(op.members)} x {op.kernel}", "kernel")
         case MatmulOp():
             return Node(f"matmul {op.out.buffer}", "matmul")
         case MatmulGroup():

@@ -77,7 +77,7 @@ class Measurements:
         if device.kind == "cuda" and size in PRECISIONS:
             found, skipped = peers.candidates(subject, device.kind, PRECISIONS[size])
         if "tf32" in PRECISIONS.get(size, ()):
-            found = [*tensor_core_steps(subject, device), *found]
+            found = [*tensor_core_steps(subject, device).values(), *found]
         try:
             return bench(
                 subject,

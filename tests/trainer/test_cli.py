@@ -13,7 +13,17 @@ import pytest
 from trainer.setups import SMALL, full, make, short
 
 from onegraph.kernels.device import HostDevice
-from onegraph.stages import exact_sets, format_set
+from onegraph.stages import (
+    Buffer,
+    GraphLaunch,
+    Launch,
+    LaunchGroup,
+    Phase,
+    Ref,
+    StepProgram,
+    exact_sets,
+    format_set,
+)
 from onegraph.stages.registry import ALL
 from onegraph.trainer.checkpoint import load_checkpoint
 from onegraph.trainer.cli import main
@@ -595,6 +605,16 @@ def test_the_audit_lists_what_a_run_launches(config):
     launched = {(name.partition("[")[0], module) for name, module in trainer.device.launch_sites}
     listed = {(k, m) for k, m, _ in audit_rows(programs_at(config, ALL))}
     assert launched <= listed
+
+
+def test_the_audit_names_the_kernel_that_does_a_group():
+    parts = [Ref("x", i, 1) for i in range(2)]
+    members = tuple(
+        Launch("relu_epilogue", {"extra": x, "out": x, "n": 1, "grad": 0}) for x in parts
+    )
+    graph = GraphLaunch("g", (LaunchGroup(members, module="graphed"),))
+    program = StepProgram("p", "learn", (Phase("a", (graph,)),), (Buffer("x", (2,), "f32"),))
+    assert audit_rows({"p": program}) == [("relu_epilogue_group_2", "graphed", "p.a (graph g)")]
 
 
 # ---------------------------------------------------------------- fused kernels

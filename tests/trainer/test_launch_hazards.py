@@ -13,7 +13,18 @@ from capture_scenarios import config, steps, trainer_on
 
 from onegraph.kernels.catalogue import find
 from onegraph.kernels.device import HostDevice
-from onegraph.stages.program import Copy, Launch, MatmulGroup, MatmulOp, Op, Phase, Ref, StepProgram
+from onegraph.stages.program import (
+    Buffer,
+    Copy,
+    Launch,
+    LaunchGroup,
+    MatmulGroup,
+    MatmulOp,
+    Op,
+    Phase,
+    Ref,
+    StepProgram,
+)
 from onegraph.stages.registry import ALL, apply, exact_sets, format_set, step_stages
 from onegraph.trainer.envs.base import HostStepped, reset_program
 from onegraph.trainer.envs.build import build_environment
@@ -99,8 +110,14 @@ def overlaps(first: Ref, second: Ref, program: StepProgram) -> bool:
 
 
 def aliased(program: StepProgram) -> list[str]:
+    """What is written and passed twice; each member of a launch group is a launch of its own."""
     found = []
-    for phase, op, _ in program.all_ops():
+    launched = [
+        (phase, member)
+        for phase, op, _ in program.all_ops()
+        for member in (op.members if isinstance(op, LaunchGroup) else (op,))
+    ]
+    for phase, op in launched:
         refs, written = operands(op)
         for (one, first), (two, second) in combinations(refs.items(), 2):
             if {one, two} & written and overlaps(first, second, program):
@@ -134,6 +151,20 @@ def test_an_alias_would_be_found() -> None:
         copy = Copy(Ref("theta", 7, 1), source, "dtod")
         tried = StepProgram("p", "learn", (Phase("x", (copy,)),), program.buffers)
         assert len(aliased(tried)) == found
+
+
+def test_an_alias_in_a_member_of_a_group_would_be_found() -> None:
+    def norm(of: str) -> Launch:
+        args = {"x": of, "scale": "s", "shift": "s", "out": "a", "mean": "m", "rstd": "r"}
+        refs = {k: Ref(v + of) if k in ("mean", "rstd") else Ref(v) for k, v in args.items()}
+        refs["out"] = Ref("a" if of == "a" else "c")
+        return Launch("layer_norm", {**refs, "rows": 1, "cols": 1, "eps": 0.0})
+
+    buffers = tuple(Buffer(n, (1,), "f32") for n in ("a", "b", "c", "s", "ma", "mb", "ra", "rb"))
+    tried = StepProgram(
+        "p", "learn", (Phase("x", (LaunchGroup((norm("b"), norm("a"))),)),), buffers
+    )
+    assert aliased(tried) == ["p, phase x: launch layer_norm: x and out"]
 
 
 def test_the_longest_period_of_a_hard_target_fits_its_kernel() -> None:

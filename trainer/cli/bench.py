@@ -242,7 +242,7 @@ def measure(
 ) -> BenchResult:
     """The sets' times, and the peers' if asked for, in one interleaved run."""
     others: list[Any]
-    own = tensor_core_steps(subject, device)
+    own = list(tensor_core_steps(subject, device).values())
     if not peers:
         try:
             return bench(subject, sets, device, rounds=rounds, peers=own)

@@ -10,7 +10,15 @@ import typer
 
 from onegraph.kernels.device import HostDevice
 from onegraph.stages.flags import parse_stages
-from onegraph.stages.program import LAUNCHING, GraphLaunch, Launch, Op, StepProgram, opened
+from onegraph.stages.program import (
+    LAUNCHING,
+    GraphLaunch,
+    Launch,
+    LaunchGroup,
+    Op,
+    StepProgram,
+    opened,
+)
 from onegraph.stages.registry import STAGES, StageSet
 from onegraph.trainer.bench import SIZES, BenchSubject, named_size
 from onegraph.trainer.cli.bench import open_named
@@ -121,6 +129,13 @@ def diff(
             print("\n".join(lines))
 
 
+def _launched(op: Op) -> str:
+    """The kernel that an op launches; of products that is the device's choice."""
+    if isinstance(op, LaunchGroup):
+        return op.launched
+    return op.kernel if isinstance(op, Launch) else "matmul"
+
+
 def audit_rows(programs: dict[str, StepProgram]) -> list[tuple[str, str, str]]:
     """Every kernel with its module and the places it is launched from."""
     places: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
@@ -130,7 +145,7 @@ def audit_rows(programs: dict[str, StepProgram]) -> list[tuple[str, str, str]]:
             for inner in opened(op.body):
                 visit(inner, place, f"graph {op.name}")
         elif isinstance(op, LAUNCHING):
-            kernel = op.kernel if isinstance(op, Launch) else "matmul"
+            kernel = _launched(op)
             places[kernel, op.module][f"{place} ({graph or 'no graph'})"] = None
 
     for name, program in programs.items():
