@@ -86,14 +86,18 @@ def peers_of(subject: BenchSubject) -> tuple[str, ...]:
     return FULL_PEERS if is_full(subject.config) else PEERS
 
 
-def labels(subject: BenchSubject, precisions: Sequence[Precision]) -> dict[str, tuple[str, Precision]]:
+def labels(
+    subject: BenchSubject, precisions: Sequence[Precision]
+) -> dict[str, tuple[str, Precision]]:
     """Name and precision of each peer of `subject`'s step, by what a table calls it.
 
-    The replay alone multiplies no matrices: its peers have one precision, which goes without saying.
+    The replay alone multiplies no matrices: there a precision has no meaning, and no mention.
     """
     if subject.size.replay_only:
         return {name: (name, "float32") for name in REPLAY_PEERS}
-    return {f"{n} {precision}": (n, precision) for precision in precisions for n in peers_of(subject)}
+    return {
+        f"{n} {precision}": (n, precision) for precision in precisions for n in peers_of(subject)
+    }
 
 
 def open_replay_peer(name: str, spec: ReplaySpec, initial: ReplayState) -> ReplayPeer:

@@ -12,7 +12,7 @@ from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.data.replay_buffers.samplers import PrioritizedSampler
 
 from ..problem import PeerUnavailableError
-from ..torch_learner import require_cuda, require_device
+from ..torch_learner import require_device
 from .problem import Batch, ReplaySpec, ReplayState
 
 #: Where the sampler looks for the TD errors' absolute values.
@@ -27,13 +27,21 @@ class TorchrlBuffer:
     quantum = 1
 
     def __init__(self, spec: ReplaySpec, initial: ReplayState, trees: Trees) -> None:
-        if trees == "cuda":
-            require_cuda(spec)
+        if trees == "cuda" and spec.device != "cuda":
+            raise PeerUnavailableError("trees on the GPU need a GPU")
         self.spec, self.device = spec, require_device(spec)
+        if self.device.type == "cuda":
+            # With its number: else torchrl takes its own trees to be on another device, and makes
+            # new ones, empty, in every call.
+            self.device = torch.device("cuda", torch.cuda.current_device())
         torch.manual_seed(spec.seed)
         try:
             self.sampler = PrioritizedSampler(
-                spec.capacity, spec.alpha, spec.beta, spec.eps, device=trees
+                spec.capacity,
+                spec.alpha,
+                spec.beta,
+                spec.eps,
+                device=self.device if trees == "cuda" else "cpu",
             )
         except RuntimeError as error:  # built for another PyTorch, or without CUDA
             raise PeerUnavailableError(f"torchrl: {error}") from error
