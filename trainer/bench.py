@@ -204,21 +204,21 @@ class BenchSubject:
         """The full replay by buffer name, drawn once."""
         return random_replay(self.shapes)
 
+    def errors(self) -> NDArray[np.float32]:
+        """The TD errors [B] that every step of the replay alone writes back: standard normal."""
+        rng = np.random.default_rng(self.config.seed + 1)
+        return rng.standard_normal(self.shapes.batch, np.float32)
+
     def program(self, programs: DqnPrograms) -> StepProgram:
         """Stage 0's form of what is timed."""
         learn = programs.learn()
         if not self.size.replay_only:
             return learn
-        batch, seed = self.shapes.batch, self.config.seed
-
-        def errors() -> NDArray[np.float32]:
-            return np.random.default_rng(seed + 1).standard_normal(batch, np.float32)
-
         return replace(
             learn,
             phases=tuple(p for p in learn.phases if p.name in REPLAY_PHASES),
             buffers=tuple(
-                replace(b, initial=errors) if b.name == "td" else b for b in learn.buffers
+                replace(b, initial=self.errors) if b.name == "td" else b for b in learn.buffers
             ),
         ).pruned()
 

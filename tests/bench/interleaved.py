@@ -43,8 +43,8 @@ def stage_labels() -> list[str]:
 
 def peer_labels(size: str) -> list[str]:
     """The peers of a size, whether or not this machine has them."""
-    names = peers.peers_of(BenchSubject(named_size(size)))
-    return [f"{name} {p}" for p in PRECISIONS.get(size, ()) for name in names]
+    precisions = PRECISIONS.get(size, ())
+    return list(peers.labels(BenchSubject(named_size(size)), precisions)) if precisions else []
 
 
 @dataclass

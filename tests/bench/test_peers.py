@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import gate
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from peers import FULL_PEERS, PEERS, PeerUnavailableError, open_peer, problem
 from peers.full.problem import draws_of
 from peers.problem import PeerSpec
+from ungraphed import without_graphs
 
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.learner.budget import Component
@@ -232,8 +232,6 @@ def test_a_step_that_no_peer_takes_is_refused_by_field():
     subject = BenchSubject(named_size("S"), {"learn.loss": "mse"})
     with pytest.raises(PeerUnavailableError, match=r"learn\.loss = huber, not mse"):
         problem(subject, "host")
-    with pytest.raises(PeerUnavailableError, match="no peer of the replay alone"):
-        problem(BenchSubject(named_size("REPLAY"), {"replay.capacity": 2**17}), "host")
 
 
 @pytest.mark.parametrize(
@@ -249,26 +247,6 @@ def test_a_part_of_the_full_step_alone_is_refused_by_field(overrides, message):
     subject = BenchSubject(named_size("FULL"), {**size, **overrides})
     with pytest.raises(PeerUnavailableError, match=message):
         problem(subject, "host")
-
-
-def warmed_up(step, state):
-    """Warmed up as for a capture and then run op by op, where there is no graph to replay."""
-    from peers import torch_graph
-
-    with torch_graph.undone(state):
-        for _ in range(torch_graph.WARM_UP):
-            step()
-    return SimpleNamespace(replay=step)
-
-
-def without_graphs(monkeypatch, *modules):
-    """Let the graphed peers' modules run on the host, uncompiled."""
-    torch = pytest.importorskip("torch", exc_type=ImportError)
-    for module in modules:
-        monkeypatch.setattr(module, "require_cuda", lambda spec: None)
-        monkeypatch.setattr(module, "capture", warmed_up)
-    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
 
 
 @pytest.mark.parametrize("name", ["torch_graph", "torch_compile_graph"])

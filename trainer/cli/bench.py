@@ -241,7 +241,6 @@ def measure(
     subject: BenchSubject, sets: list[StageSet], device: Device, *, rounds: int, peers: bool
 ) -> BenchResult:
     """The sets' times, and the peers' if asked for, in one interleaved run."""
-    others: list[Any]
     own = list(tensor_core_steps(subject, device).values())
     if not peers:
         try:
@@ -249,11 +248,8 @@ def measure(
         finally:
             for candidate in own:
                 candidate.close()
-    if subject.size.replay_only:
-        others, skipped = [], {"peers": "there is no peer of the replay alone"}
-    else:
-        others, skipped = load_peers().candidates(subject, device.kind, say=notes().print)
-    others = [*own, *others]
+    found, skipped = load_peers().candidates(subject, device.kind, say=notes().print)
+    others: list[Any] = [*own, *found]
     candidates: list[Candidate] = list(others)
     try:
         return bench(subject, sets, device, rounds=rounds, peers=candidates, skipped=skipped)

@@ -13,7 +13,8 @@ them. What is the same, and what is each library's own:
 - The sum tree has two levels of about sqrt(N) children, which takes a library's cumulative sums and
   binary searches the fewest kernels. Its sums are float32; ours are float64.
 
-The peers of the full preset's step are in `full`, which says what they have beside that.
+The peers of the full preset's step are in `full`, which says what they have beside that; those of
+the replay alone are in `replay`, which says what each does.
 
 A peer that a machine can't run is skipped by name (`PeerUnavailableError`).
 """
@@ -28,20 +29,26 @@ from onegraph.trainer.bench import BenchSubject
 
 from .full.problem import FullSpec, full_problem, is_full
 from .problem import InitialState, PeerSpec, PeerUnavailableError, Precision, common_problem
-from .protocol import EpochPeer, Peer, PeerSteps
+from .protocol import EpochPeer, Peer, PeerSteps, ReplayPeer
+from .replay import PEERS as REPLAY_PEERS
+from .replay.problem import ReplaySpec, ReplayState, replay_problem
 
 __all__ = [
     "FULL_PEERS",
     "PEERS",
+    "REPLAY_PEERS",
     "InitialState",
     "Peer",
     "PeerSpec",
     "PeerSteps",
     "PeerUnavailableError",
     "Precision",
+    "ReplayPeer",
     "candidates",
     "epoch_candidates",
+    "labels",
     "open_peer",
+    "open_replay_peer",
     "peers_of",
     "problem",
 ]
@@ -66,13 +73,46 @@ def problem(subject: BenchSubject, device_kind: str) -> tuple[PeerSpec, InitialS
     Raises:
         PeerUnavailableError: the subject asks for what no peer does.
     """
+    if subject.size.replay_only:
+        return replay_problem(subject, device_kind)
     spec, initial = common_problem(subject, device_kind)
     return full_problem(subject, spec, initial) if is_full(subject.config) else (spec, initial)
 
 
 def peers_of(subject: BenchSubject) -> tuple[str, ...]:
     """The names of the peers of `subject`'s step."""
+    if subject.size.replay_only:
+        return tuple(REPLAY_PEERS)
     return FULL_PEERS if is_full(subject.config) else PEERS
+
+
+def labels(
+    subject: BenchSubject, precisions: Sequence[Precision]
+) -> dict[str, tuple[str, Precision]]:
+    """Name and precision of each peer of `subject`'s step, by what a table calls it.
+
+    The replay alone multiplies no matrices: there a precision has no meaning, and no mention.
+    """
+    if subject.size.replay_only:
+        return {name: (name, "float32") for name in REPLAY_PEERS}
+    return {
+        f"{n} {precision}": (n, precision) for precision in precisions for n in peers_of(subject)
+    }
+
+
+def open_replay_peer(name: str, spec: ReplaySpec, initial: ReplayState) -> ReplayPeer:
+    """The peer of the replay alone of that name at its start.
+
+    Raises:
+        PeerUnavailableError: its library is not installed, or can't use the device.
+    """
+    module, maker = REPLAY_PEERS[name]
+    try:
+        make = getattr(import_module(f".replay.{module}", __name__), maker)
+    except ImportError as error:
+        raise PeerUnavailableError(f"{error}") from error
+    peer: ReplayPeer = make(spec, initial)
+    return peer
 
 
 def open_peer(name: str, spec: PeerSpec, initial: InitialState) -> Peer:
@@ -105,25 +145,27 @@ def candidates(
     found: list[PeerSteps] = []
     skipped: dict[str, str] = {}
     spec, initial = problem(subject, device_kind)
-    for precision in precisions if device_kind == "cuda" else ("float32",):
-        for name in peers_of(subject):
-            label = f"{name} {precision}"
-            began = time.perf_counter()
-            peer = None
-            try:
-                peer = open_peer(name, spec.at(precision), initial)
-                peer.run(peer.quantum)
-                peer.wait()
-            except PeerUnavailableError as error:
-                skipped[label] = str(error)
-            except Exception as error:  # noqa: BLE001  whatever another library raises
-                skipped[label] = f"{type(error).__name__}: {str(error).strip()[:REASON]}"
-                if peer is not None:
-                    peer.close()
+    at = precisions if device_kind == "cuda" else ("float32",)
+    for label, (name, precision) in labels(subject, at).items():
+        began = time.perf_counter()
+        peer: Peer | ReplayPeer | None = None
+        try:
+            if isinstance(spec, ReplaySpec) and isinstance(initial, ReplayState):
+                peer = open_replay_peer(name, spec, initial)
             else:
-                found.append(PeerSteps(label, peer))
-            outcome = f"left out: {skipped[label]}" if label in skipped else "ready"
-            say(f"{label}: {outcome} ({time.perf_counter() - began:.1f} s)")
+                peer = open_peer(name, spec.at(precision), initial)
+            peer.run(peer.quantum)
+            peer.wait()
+        except PeerUnavailableError as error:
+            skipped[label] = str(error)
+        except Exception as error:  # noqa: BLE001  whatever another library raises
+            skipped[label] = f"{type(error).__name__}: {str(error).strip()[:REASON]}"
+            if peer is not None:
+                peer.close()
+        else:
+            found.append(PeerSteps(label, peer))
+        outcome = f"left out: {skipped[label]}" if label in skipped else "ready"
+        say(f"{label}: {outcome} ({time.perf_counter() - began:.1f} s)")
     return found, skipped
 
 

@@ -112,7 +112,7 @@ class JaxScan:
 
     def __init__(self, spec: PeerSpec, initial: InitialState) -> None:
         self.spec = spec
-        self.device = _device(spec)
+        self.device = require_device(spec)
         optimiser = optax.chain(
             optax.clip_by_global_norm(spec.max_grad_norm),
             optax.adam(spec.lr, spec.adam_beta1, spec.adam_beta2, spec.adam_eps),
@@ -197,7 +197,12 @@ class JaxScan:
         self.__dict__.clear()
 
 
-def _device(spec: PeerSpec) -> Any:
+def require_device(spec: PeerSpec) -> Any:
+    """JAX's device of the spec.
+
+    Raises:
+        PeerUnavailableError: this JAX has none.
+    """
     platform = "gpu" if spec.device == "cuda" else "cpu"
     try:
         return jax.devices(platform)[0]

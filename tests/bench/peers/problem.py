@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -112,7 +113,7 @@ def common_problem(subject: BenchSubject, device_kind: str) -> tuple[PeerSpec, I
     """
     config = subject.config
     learn, per = config.learn, config.replay
-    wanted: dict[str, tuple[Any, Any]] = {
+    wanted: Mapping[str, tuple[Any, Any]] = {
         "network.dueling": (config.network.dueling, True),
         "network.double": (config.network.double, True),
         "learn.loss": (learn.loss, "huber"),
@@ -124,19 +125,35 @@ def common_problem(subject: BenchSubject, device_kind: str) -> tuple[PeerSpec, I
         "replay.stratified": (per.stratified, True),
         "replay.beta_end": (per.beta_end, per.beta_start),
     }
+    require(wanted)
+    if learn.max_grad_norm == 0.0:
+        raise PeerUnavailableError("the peers clip the gradient; learn.max_grad_norm = 0 does not")
+    return spec_of(subject, device_kind), initial_of(subject)
+
+
+def require(wanted: Mapping[str, tuple[Any, Any]]) -> None:
+    """Refuse a field that is not what the peers are written for.
+
+    Args:
+        wanted: what a field is, and what it must be, by its name.
+
+    Raises:
+        PeerUnavailableError: the field is named.
+    """
     for name, (given, needed) in wanted.items():
         if given != needed:
             raise PeerUnavailableError(f"the peers are written for {name} = {needed}, not {given}")
-    if learn.max_grad_norm == 0.0:
-        raise PeerUnavailableError("the peers clip the gradient; learn.max_grad_norm = 0 does not")
-    if subject.size.replay_only:
-        raise PeerUnavailableError("there is no peer of the replay alone")
-    spec = PeerSpec(
+
+
+def spec_of(subject: BenchSubject, device_kind: str) -> PeerSpec:
+    """Sizes and constants of `subject`, in float32."""
+    learn, per = subject.config.learn, subject.config.replay
+    return PeerSpec(
         device="cuda" if device_kind == "cuda" else "cpu",
         precision="float32",
         batch=learn.batch_size,
         states=subject.states,
-        hidden=config.network.hidden,
+        hidden=subject.config.network.hidden,
         actions=subject.network.actions,
         capacity=per.capacity,
         alpha=per.alpha,
@@ -149,12 +166,12 @@ def common_problem(subject: BenchSubject, device_kind: str) -> tuple[PeerSpec, I
         adam_eps=learn.adam_eps,
         max_grad_norm=learn.max_grad_norm,
         huber_delta=learn.huber_delta,
-        seed=config.seed,
+        seed=subject.config.seed,
     )
-    return spec, _initial(subject)
 
 
-def _initial(subject: BenchSubject) -> InitialState:
+def initial_of(subject: BenchSubject) -> InitialState:
+    """The weights, and the replay as n-step transitions."""
     content, shapes, network = subject.content, subject.shapes, subject.network
     n, width = shapes.capacity, shapes.width
     last = np.empty(n, np.int32)

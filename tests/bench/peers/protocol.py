@@ -46,6 +46,44 @@ class Peer(Protocol):
         ...
 
 
+class ReplayPeer(Protocol):
+    """Draw, gather, weigh and write back in another library, on given TD errors.
+
+    Batches are `replay.problem.Batch` of NumPy arrays.
+    """
+
+    #: Steps that `run` takes in one go; a sample is a multiple of it.
+    quantum: int
+
+    def run(self, steps: int) -> None:
+        """`steps` steps, a multiple of `quantum`. Need not wait for the device."""
+        ...
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        ...
+
+    def last(self) -> Any:
+        """The batch of the last step that was run."""
+        ...
+
+    def draw(self) -> Any:
+        """A batch, with nothing written back."""
+        ...
+
+    def write_back(self, index: NDArray[Any], errors: NDArray[Any]) -> None:
+        """Write the leaves of `errors` [n] to the rows `index` [n]."""
+        ...
+
+    def priorities(self) -> NDArray[Any]:
+        """The leaves [N]."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds on the device."""
+        ...
+
+
 class EpochPeer(Protocol):
     """A whole epoch in another library."""
 
@@ -63,7 +101,7 @@ class EpochPeer(Protocol):
 class PeerSteps:
     """A peer as a candidate of `onegraph.stages.bench`. Nobody counts its calls or nodes."""
 
-    def __init__(self, label: str, peer: Peer) -> None:
+    def __init__(self, label: str, peer: Peer | ReplayPeer) -> None:
         self._label, self.peer = label, peer
 
     @property
