@@ -152,10 +152,11 @@ extern "C" __global__ void {bounds or f"__launch_bounds__({spec.block})"}
 
 
 def _assertions(spec: KernelSpec, members: int) -> str:
-    """That the compiler lays the arguments out as the host writes them."""
+    """That the compiler lays the arguments out as the host writes them.
+
+    By sizes alone, because not every NVRTC knows ``offsetof``: fields stand in one order on both
+    sides, each at the next multiple of its own size, so that another offset is another size.
+    """
     one, whole = _member(spec), group_arguments(spec, members)
-    facts = {f"sizeof(GroupMember) == {one.itemsize}", f"sizeof(GroupMembers) == {whole.itemsize}"}
-    for struct, dtype in (("GroupMember", one), ("GroupMembers", whole)):
-        assert dtype.fields is not None
-        facts |= {f"__builtin_offsetof({struct}, {n}) == {at[1]}" for n, at in dtype.fields.items()}
-    return "\n".join(f'static_assert({fact}, "arguments lie elsewhere");' for fact in sorted(facts))
+    facts = (f"sizeof(GroupMember) == {one.itemsize}", f"sizeof(GroupMembers) == {whole.itemsize}")
+    return "\n".join(f'static_assert({fact}, "arguments lie elsewhere");' for fact in facts)

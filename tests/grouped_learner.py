@@ -29,6 +29,8 @@ def group_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_level(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
         return grouping.grouped_products(list(chain(*passes)))
 
-    monkeypatch.setattr(grouping, "_together", lambda level: grouped(list(together(level))))
+    monkeypatch.setattr(
+        grouping, "_together", lambda level, takes: grouped(list(together(level, takes)))
+    )
     monkeypatch.setattr(learner, "branched", by_level)
     monkeypatch.setattr(learner, "side_by_side", by_level)

@@ -406,8 +406,10 @@ class CudaDevice(Device):
         shared = int(scalars[spec.shared]) if spec.shared else 0
         function = self._check(driver.cuKernelGetFunction(kernel.handle), op)
         if shared > _STATIC_SHARED:
+            # Only ever raised: what was bound before may need more than this launch.
             limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._check(driver.cuFuncSetAttribute(function, limit, shared), op)
+            if shared > int(self._check(driver.cuFuncGetAttribute(limit, function), op)):
+                self._check(driver.cuFuncSetAttribute(function, limit, shared), op)
         if spec.resident:
             held = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, spec.block, shared)
             most = int(self._check(held, op)) * self.multiprocessors

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_gemm import operands
+from gpu.test_gemm import operands
 
 from onegraph.kernels.device.base import Matmul
 from onegraph.kernels.learner import gemm, matmul
@@ -99,7 +99,6 @@ def test_against_float64(cuda, shape, tile, precision):
             check(got[0], precision, spec, *given)
 
 
-@pytest.mark.sanitize
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("tile", range(len(matmul.TILES)))
 def test_bits_depend_on_neither_grid_nor_alignment(cuda, tile, precision):

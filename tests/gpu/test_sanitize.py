@@ -19,6 +19,7 @@ from gpu import test_gemm as matmul
 from gpu import test_head_kernels as heads
 from gpu import test_hindsight_kernels as hindsight
 from gpu import test_learner_kernels as learner
+from gpu import test_matmul as tiles
 from gpu import test_optim_kernels as optim
 from gpu import test_replay as replay
 from gpu import test_trunk_kernels as trunk
@@ -55,6 +56,14 @@ def _gemm(cuda: Device) -> None:
         for tile_m in (16, 32):  # one block, so that it goes from tile to tile
             matmul.raw(cuda, spec, a, b, tile_m=tile_m, max_blocks=1)
     matmul.test_kernel_against_float64(cuda, (17, 33, 65), (False, False))
+
+
+def _tiles(precision: str) -> Callable[[Device], None]:
+    def run(device: Device) -> None:
+        for tile in (0, 1, 2, 3):
+            tiles.test_bits_depend_on_neither_grid_nor_alignment(device, tile, precision)
+
+    return run
 
 
 #: By kernel of the catalogue: its test at one size.
@@ -119,6 +128,9 @@ CASES: dict[str, Callable[[Device], None]] = {
     "layer_norm_grad": lambda d: trunk.test_layer_norm_grad(d, 33, 257, 0, 1, 1),
     "loop_control": lambda d: learner.test_loop_control(d, (9, 0, 2, 0), 1),
     "maintain": lambda d: learner.test_maintain(d, 257, 257, 0.005, 0, 0),
+    "matmul_float32": _tiles("float32"),
+    "matmul_tf32": _tiles("tf32"),
+    "matmul_tf32x3": _tiles("tf32x3"),
     "noisy_grad": lambda d: optim.test_noisy_grad(d, [(33, 34), (5, 1)]),
     "noisy_weights": lambda d: optim.test_noisy_weights(d, [(33, 34), (5, 1)], 0, 3),
     "nstep_assemble": lambda d: replay.test_nstep_assemble(d, _rng(), 1, 7, 100, 350, 3),

@@ -144,7 +144,7 @@ def test_the_kernels_code_stands_there_once_with_the_members_place() -> None:
     assert "__device__ __forceinline__ void f(const float* __restrict__ x," in text
     assert "float rate  // the last\n\n    , const MemberBlock member_block, const" in text
     assert "__launch_bounds__(BLOCK)\nf_group_2(const __grid_constant__ GroupMembers given)" in text
-    assert "__builtin_offsetof(GroupMember, rate) == 24" in text
+    assert "sizeof(GroupMember) == 32" in text
     assert "sizeof(GroupMembers) == 80" in text
     assert "f(given.each[member].x, given.each[member].flag," in text
 

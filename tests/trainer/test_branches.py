@@ -66,7 +66,7 @@ def test_a_small_dqn_shares_launches_instead():
 
 
 def test_a_large_dqn_has_two_passes_side_by_side():
-    program = learn_program(learn__batch_size=512, network__hidden=[512, 512])
+    program = learn_program(learn__batch_size=2048, network__hidden=[1024, 1024])
     assert forks(program) == {"ddqn": [[3, 3]]}
 
 
