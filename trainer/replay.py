@@ -17,6 +17,7 @@ from onegraph.kernels.replay import (
     refresh_drawn,
     refresh_inserted,
     refresh_slot,
+    sample_batch,
     update_priorities,
 )
 from onegraph.kernels.replay.tree import group_count
@@ -365,7 +366,10 @@ class DeviceReplay:
             "weigh": int(self.weighs_at_once),
         }
         kernel = "sample_batch"
-        if self.hindsight is not None:
+        if self.hindsight is None:
+            each = sample_batch.rows_each(shapes.draws, config.replay.n_step)
+            args |= {"each": each, "warps": sample_batch.warps_of(shapes.draws, each)}
+        else:
             kernel = "sample_relabelled"
             args |= {
                 "ring_episode": Ref("replay_episode"),

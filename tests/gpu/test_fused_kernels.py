@@ -87,7 +87,7 @@ def test_apply_step_skips_what_is_not_finite(cuda):
 def drawing(rng, capacity: int, lanes: int, n: int, n_step: int, width: int, padded: int) -> Args:
     """Arguments of `draw_rows`: those of `sample_batch`, but for its weights and its ticket."""
     args = sampling(rng, capacity, lanes, n, n_step, 1, width, padded)
-    for name in ("weights", "ticket", "weigh"):
+    for name in ("weights", "ticket", "weigh", "each", "warps"):
         del args[name]
     return args | {"raw": poison(n + 1, "f64")}
 

@@ -20,7 +20,7 @@ from onegraph.kernels.common.layout import (
     Schedule,
 )
 from onegraph.kernels.device import Device, HostDevice
-from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, tree
+from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, sample_batch, tree
 
 pytestmark = pytest.mark.gpu
 
@@ -247,7 +247,7 @@ def test_weights_in_two_launches(cuda, rng, cap, n, beta) -> None:
     assert_pair(cuda, "scale_weights", scaling, cap)
 
 
-def sampling(rng, capacity, lanes, n, n_step, weigh, width=5, padded=8) -> Args:
+def sampling(rng, capacity, lanes, n, n_step, weigh, width=5, padded=8, each=1) -> Args:
     slots = capacity // lanes
     filled = max(1, slots * 3 // 4) * lanes
     leaves, nodes = make_tree(rng, capacity)
@@ -287,6 +287,8 @@ def sampling(rng, capacity, lanes, n, n_step, weigh, width=5, padded=8) -> Args:
         "seed": 0xFEDCBA9876543210,
         "strata": n % 2 * n,
         "weigh": weigh,
+        "each": each,
+        "warps": sample_batch.warps_of(n, each),
     }
 
 
@@ -298,6 +300,28 @@ def test_sample_batch(cuda, rng, cap, capacity, lanes, n, n_step, weigh) -> None
     width, padded = [(5, 8), (64, 64), (130, 136)][n_step % 3]
     args = sampling(rng, capacity, lanes, n, n_step, weigh, width, padded)
     assert_pair(cuda, "sample_batch", args, cap)
+
+
+@pytest.mark.parametrize(("capacity", "lanes"), [(1, 1), (33, 1), (50, 1), (1025, 5), (40_000, 64)])
+@pytest.mark.parametrize("n", [0, 1, 7, 9, 64, 1023, 9000])
+@pytest.mark.parametrize("n_step", [1, 3, 4, 5, 70])
+@pytest.mark.parametrize(("width", "padded"), [(5, 8), (64, 64), (130, 136), (3, 5), (17, 20)])
+def test_sample_batch_of_several_rows_a_warp(
+    cuda, rng, cap, capacity, lanes, n, n_step, width, padded
+) -> None:
+    together = sample_batch.TOGETHER
+    args = sampling(rng, capacity, lanes, n, n_step, n % 2, width, padded, together)
+    assert_pair(cuda, "sample_batch", args, cap)
+
+
+@pytest.mark.parametrize("each", [1, sample_batch.TOGETHER])
+@pytest.mark.parametrize("total", [0.0, np.nan])
+def test_sample_batch_of_a_tree_that_is_broken(cuda, rng, each, total) -> None:
+    """Whatever the nodes hold, every index is a leaf's."""
+    args = sampling(rng, 1025, 5, 100, 3, 1, each=each)
+    args["nodes"][-1] = total
+    args["nodes"][:5] = total
+    assert_pair(cuda, "sample_batch", args, 4096)
 
 
 def test_sample_batch_leaves_its_ticket_for_the_next_launch(cuda, rng) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gpu.test_replay import on, sampling
 from hypothesis import given
 from hypothesis import strategies as st
 from replay.implementations import KernelReplay, SpreadReplay, insert_slots
 
 from onegraph.kernels.device import HostDevice
-from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, tree
+from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, sample_batch, tree
 from onegraph.trainer.legacy.replay import ReplaySpec
 
 
@@ -76,3 +77,24 @@ def test_no_more_groups_are_touched_than_are_launched(lanes, first, level) -> No
 @pytest.mark.parametrize(("n", "parts"), [(0, 1), (1, 1), (256, 1), (257, 2), (10**6, 1024)])
 def test_parts_of_a_batch(n, parts) -> None:
     assert raw_weights.parts_of(n) == parts
+
+
+@pytest.mark.parametrize(
+    ("n", "n_step", "each", "warps"),
+    [
+        (0, 1, 1, 0),
+        (4096, 3, 1, 4096),
+        (4097, 3, 8, 513),
+        (65_536, 8, 8, 8192),
+        (65_536, 9, 1, 65_536),
+    ],
+)
+def test_rows_that_share_a_warp(n, n_step, each, warps) -> None:
+    assert sample_batch.rows_each(n, n_step) == each
+    assert sample_batch.warps_of(n, each) == warps
+
+
+def test_a_warp_takes_one_row_or_those_that_there_is_code_for() -> None:
+    args = sampling(np.random.default_rng(0), 33, 1, 5, 1, 1, each=3)
+    with pytest.raises(ValueError, match="takes 1 row at a time or 8, not 3"):
+        on(HostDevice(), "sample_batch", args, 1)
