@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 
     from onegraph.kernels.replay.tree import F32, F64, I64
 
-#: Rows of a warp at a time, of those that share one (grouped.cuh), and the batch above which they do.
-TOGETHER, ALONE = 8, 4096
+#: Rows of a warp at a time, where they share one (grouped.cuh).
+TOGETHER = 8
+
+#: The largest batch whose rows do not.
+ALONE = 4096
 
 #: Steps of a return up to which they do: a row's few lanes fetch that many in two turns.
 STEPS = 8
@@ -122,7 +125,7 @@ def sample_batch(
 ) -> None:
     """The ring's columns [N, Sp] and [N] to `state`, `next_state` [n, Sp] and the rest [n].
 
-    Columns of a state from `width` on are zeros. `each` is 1 or `TOGETHER`, and `warps` (`warps_of`)
+    Columns of a state from `width` on are zeros. `each` is 1 or `TOGETHER`; `warps` (`warps_of`)
     shapes the launch alone.
 
     Raises:

@@ -136,6 +136,33 @@ __device__ inline void refresh_levels(const float* leaves, double* nodes, long l
     }
 }
 
+#define LEAF_LANES 8  // lanes that share the leaves of a node, four each
+
+// The lane's four leaves of a node, from `leaf` on, joined as warp_sum joins them; leaves past the
+// end count 0.
+__device__ inline double four_leaves(const float* leaves, unsigned int leaf_count,
+                                     unsigned int leaf) {
+    float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (((size_t)leaves & 15) == 0 && leaf + 3 < leaf_count) {
+        four = *reinterpret_cast<const float4*>(leaves + leaf);
+    } else {
+        if (leaf < leaf_count) four.x = leaves[leaf];
+        if (leaf + 1 < leaf_count) four.y = leaves[leaf + 1];
+        if (leaf + 2 < leaf_count) four.z = leaves[leaf + 2];
+        if (leaf + 3 < leaf_count) four.w = leaves[leaf + 3];
+    }
+    return __dadd_rn(__dadd_rn((double)four.x, (double)four.y),
+                     __dadd_rn((double)four.z, (double)four.w));
+}
+
+// The rest of warp_sum's joins, over the lanes of a node; on all of them. By whole warps.
+__device__ inline double leaf_lanes_sum(double x) {
+#pragma unroll
+    for (int stride = 1; stride < LEAF_LANES; stride *= 2)
+        x = __dadd_rn(x, __shfl_xor_sync(WHOLE_WARP, x, stride));
+    return x;
+}
+
 // Recomputes, by one block of 256 threads, 32 neighbouring nodes of `level` and the node above them,
 // if there is one: group g is the children of node g of the next level. Several blocks may be given
 // the same group: they write the same numbers.
@@ -147,18 +174,29 @@ __device__ inline void refresh_group(const float* leaves, double* nodes, unsigne
     const unsigned int children = tree_size(leaf_count, level - 1);
     const unsigned int below = level > 1 ? tree_offset(leaf_count, level - 1) : 0;
     const unsigned int here = tree_offset(leaf_count, level);
-    double sum[FAN_OUT / 8];
+    if (level == 1) {
+        const int of = threadIdx.x / LEAF_LANES;
+        const unsigned int node = group * FAN_OUT + of;
+        const unsigned int leaf = node * FAN_OUT + threadIdx.x % LEAF_LANES * 4;
+        const double sum = leaf_lanes_sum(four_leaves(leaves, leaf_count, leaf));
+        if (threadIdx.x % LEAF_LANES == 0) {
+            sums[of] = sum;
+            if (node < size) nodes[node] = sum;
+        }
+    } else {
+        double sum[FAN_OUT / 8];
 #pragma unroll
-    for (int u = 0; u < FAN_OUT / 8; ++u) {
-        const unsigned int node = group * FAN_OUT + warp + 8 * u;
-        sum[u] = node < size ? tree_child(leaves, nodes, level, below, children, node) : 0.0;
-    }
+        for (int u = 0; u < FAN_OUT / 8; ++u) {
+            const unsigned int node = group * FAN_OUT + warp + 8 * u;
+            sum[u] = node < size ? tree_child(leaves, nodes, level, below, children, node) : 0.0;
+        }
 #pragma unroll
-    for (int u = 0; u < FAN_OUT / 8; ++u) {
-        const unsigned int node = group * FAN_OUT + warp + 8 * u;
-        sum[u] = warp_sum(sum[u]);
-        if (lane == 0) sums[warp + 8 * u] = sum[u];
-        if (lane == 0 && node < size) nodes[here + node] = sum[u];
+        for (int u = 0; u < FAN_OUT / 8; ++u) {
+            const unsigned int node = group * FAN_OUT + warp + 8 * u;
+            sum[u] = warp_sum(sum[u]);
+            if (lane == 0) sums[warp + 8 * u] = sum[u];
+            if (lane == 0 && node < size) nodes[here + node] = sum[u];
+        }
     }
     __syncthreads();
     if (warp == 0 && size > 1) {

@@ -20,7 +20,14 @@ from onegraph.kernels.common.layout import (
     Schedule,
 )
 from onegraph.kernels.device import Device, HostDevice
-from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, sample_batch, tree
+from onegraph.kernels.replay import (
+    raw_weights,
+    refresh_drawn,
+    refresh_slot,
+    refresh_touched,
+    sample_batch,
+    tree,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -386,7 +393,13 @@ def test_priorities_in_several_launches(cuda, rng, cap, capacity, n, alpha, eps)
     assert_pair(cuda, "write_priorities", write, cap)
     written = on(HostDevice(), "write_priorities", write, cap)
     nodes = args["nodes"]
-    for level in refresh_drawn.levels(capacity):
+    touched = {k: args[k] for k in ("nodes", "index", "leaf_count", "n")}
+    touched |= {"leaves": written["leaves"], "lanes": n * refresh_touched.LANES}
+    assert_pair(cuda, "refresh_touched", touched, cap)
+    alone = refresh_touched.pays(capacity, n)
+    if alone:
+        nodes = on(HostDevice(), "refresh_touched", touched, cap)["nodes"]
+    for level in refresh_drawn.levels(capacity, 2 if alone else 1):
         refresh = {
             "leaves": written["leaves"],
             "nodes": nodes,

@@ -132,6 +132,9 @@ CASES: dict[str, Callable[[Device], None]] = {
     ),
     "refresh_inserted": lambda d: replay.test_refresh_inserted(d, _rng(), 33, 40, 39),
     "refresh_slot": lambda d: replay.test_refresh_inserted(d, _rng(), 2000, 20, 7),
+    "refresh_touched": lambda d: replay.test_priorities_in_several_launches(
+        d, _rng(), 4096, 40_000, 32, 0.6, 1e-6
+    ),
     "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1),
     "sample_batch": lambda d: replay.test_sample_batch(d, _rng(), 4096, 700, 7, 64, 3, 1),
     "scale_weights": lambda d: replay.test_weights_in_two_launches(d, _rng(), 4096, 257, 0.4),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onegraph.kernels.common.layout import COUNTERS, SCHEDULES, Counter, Schedule
-from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, tree
+from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, refresh_touched, tree
 from onegraph.trainer.legacy.replay import (
     PrioritizedHostReplay,
     ReplaySpec,
@@ -273,16 +273,18 @@ class SpreadReplay(KernelReplay):
             n=n,
             leaf_count=capacity,
         )
-        for level in refresh_drawn.levels(capacity):
-            self._run(
-                "refresh_drawn",
-                leaves=held["leaves"],
-                nodes=self.arrays["replay_nodes"],
-                index=index,
-                leaf_count=capacity,
-                level=level,
-                groups=min(n, tree.group_count(capacity, level)),
-            )
+        args = {
+            "leaves": held["leaves"],
+            "nodes": self.arrays["replay_nodes"],
+            "index": index,
+            "leaf_count": capacity,
+        }
+        alone = refresh_touched.pays(capacity, n)
+        if alone:
+            self._run("refresh_touched", **args, n=n, lanes=n * refresh_touched.LANES)
+        for level in refresh_drawn.levels(capacity, 2 if alone else 1):
+            groups = min(n, tree.group_count(capacity, level))
+            self._run("refresh_drawn", **args, level=level, groups=groups)
 
 
 class LegacyReplay:

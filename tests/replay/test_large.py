@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from replay.implementations import KernelReplay, SpreadReplay, insert_slots
 
 from onegraph.kernels.device import HostDevice
-from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, sample_batch, tree
+from onegraph.kernels.replay import (
+    raw_weights,
+    refresh_drawn,
+    refresh_slot,
+    refresh_touched,
+    sample_batch,
+    tree,
+)
 from onegraph.trainer.legacy.replay import ReplaySpec
 
 
@@ -64,7 +71,44 @@ def test_levels_by_twos_up_to_the_root() -> None:
         [1, 3],
         [1, 3, 5],
     ]
+    assert list(refresh_drawn.levels(10**7, 2)) == [2, 4]
     assert [tree.group_count(2**20, level) for level in (1, 2, 3, 4)] == [1024, 32, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("leaf_count", "n", "pays"),
+    [
+        (1, 0, True),  # nothing either way
+        (1, 1, False),
+        (1024, 5, False),  # two levels: one launch has both
+        (1025, 32, True),
+        (1025, 33, False),  # as many as level 1 has nodes
+        (2**20, 257, False),  # four levels
+        (10**7, 65_536, True),
+        (10**7, 312_500, False),
+        (2**26, 65_536, True),
+    ],
+)
+def test_where_level_1_has_a_launch_of_its_own(leaf_count, n, pays) -> None:
+    assert refresh_touched.pays(leaf_count, n) is pays
+
+
+def test_only_the_nodes_right_above_are_recomputed() -> None:
+    """Leaves 33 and 1024 lie under the second and the last node of level 1."""
+    leaves = np.ones(1025, np.float32)
+    args = {
+        "leaves": leaves,
+        "nodes": np.full(tree.node_count(1025), -5.0),
+        "index": np.array([33, 1024, -1, 1025, 34, 2], np.int32),
+        "leaf_count": 1025,
+        "n": 5,
+        "lanes": 40,
+    }
+    nodes = on(HostDevice(), "refresh_touched", args, 1)["nodes"]
+    assert np.flatnonzero(nodes != -5.0).tolist() == [1, 32]
+    assert nodes[[1, 32]].tolist() == [32.0, 1.0]
+    with pytest.raises(ValueError, match="5 nodes have 40 lanes, not 5"):
+        on(HostDevice(), "refresh_touched", args | {"lanes": 5}, 1)
 
 
 @given(st.integers(1, 5000), st.integers(0, 10**6), st.sampled_from([1, 3]))
