@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fused_cases import SIZES, apply_case, td_case
-from gpu.test_replay import Args, assert_pair, poison, sampling
+from gpu.test_replay import CAPACITIES, Args, assert_pair, on, poison, priorities, sampling
 from pair_runs import assert_same, run_on
 
+from onegraph.kernels.device import HostDevice
 from onegraph.kernels.fused.td_pass import ROWS, TwoLayers, fits
+from onegraph.kernels.fused.write_back import Form, blocks_of
 
 pytestmark = pytest.mark.gpu
 
@@ -119,3 +121,46 @@ def test_every_grid_of_apply_step_gives_the_same(cuda):
     for name, values in runs[0].items():
         for other in runs[1:]:
             np.testing.assert_array_equal(values, other[name], err_msg=name)
+
+
+def writing_back(rng, capacity: int, n: int, form: Form, alpha: float = 0.6) -> Args:
+    """Arguments of `write_back`; the barrier is as an odd number of launches left it."""
+    return priorities(rng, capacity, n, alpha, 1e-6) | {
+        "leaf": poison(n + 1, "f32"),
+        "barrier": np.full(1, 1 << 31, np.uint32),
+        "ticket": np.zeros(1, np.uint32),
+        "form": int(form),
+        "blocks": blocks_of(n, capacity),
+    }
+
+
+@pytest.mark.parametrize("capacity", [*CAPACITIES, 32_769, 1_100_000])
+@pytest.mark.parametrize("n", [0, 1, 33, 256, 1025, 70_000])
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("cap", [1, 3, 4096])
+def test_write_back(cuda, cap, form, n, capacity):
+    assert_pair(cuda, "write_back", writing_back(np.random.default_rng(n), capacity, n, form), cap)
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("same", [0, 1024])
+def test_write_back_of_one_slot_many_times(cuda, form, same):
+    """All positions claim one slot, or none; the highest that may write wins."""
+    args = writing_back(np.random.default_rng(1), 1025, 3000, form)
+    args["index"][:] = same
+    args["sampled_generation"][:] = args["generation"][same]
+    assert_pair(cuda, "write_back", args, 4096)
+    args["sampled_generation"] += np.uint32(1)
+    assert_pair(cuda, "write_back", args, 4096)
+
+
+@pytest.mark.parametrize("form", Form)
+def test_write_back_leaves_its_barrier_and_ticket_for_the_next_launch(cuda, form):
+    args = writing_back(np.random.default_rng(2), 40_000, 3000, form)
+    held = {k: cuda.upload(v, k) if isinstance(v, np.ndarray) else v for k, v in args.items()}
+    launch = cuda.prepare("write_back", held)
+    wanted = on(HostDevice(), "write_back", args, 4096)
+    for _ in range(50):
+        cuda.launch(launch)
+        for name in ("leaves", "nodes", "max_leaf", "owner", "ticket"):
+            np.testing.assert_array_equal(held[name].to_host_checkpoint(), wanted[name])
