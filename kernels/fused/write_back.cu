@@ -68,6 +68,26 @@ __device__ inline float settled(float before, int by, unsigned int slot, const f
     return written;
 }
 
+// A group of a batch, and the leaves that a thread holds of it.
+struct Group {
+    bool any;
+    unsigned int number;
+    float4 leaves;
+};
+
+// The k-th: of all groups, or of those above the batch's positions.
+__device__ inline Group group_at(const float* leaves, const int* index, unsigned int leaf_count,
+                                 unsigned int k, unsigned int count, bool whole) {
+    Group found = {k < count, k};
+    if (found.any && !whole) {
+        const int drawn = index[k];
+        found.any = drawn >= 0 && (unsigned int)drawn < leaf_count;
+        found.number = group_above((unsigned int)drawn, 1);
+    }
+    if (found.any) found.leaves = four_leaves<true>(leaves, leaf_count, leaf_of_group(found.number));
+    return found;
+}
+
 extern "C" __global__ void __launch_bounds__(256, 4) write_back(
     const float* td, const int* index, const unsigned int* sampled_generation,
     const unsigned int* generation, float* leaf, float* leaves, double* nodes, int* owner,
@@ -82,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) write_back(
 
     const unsigned int leaf_total = (unsigned int)leaf_count;
     const bool whole = form == W_WHOLE;
+    const unsigned int count = whole ? tree_size(leaf_total, 2) : (unsigned int)n;
     const long long thread = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     const long long threads = (long long)gridDim.x * blockDim.x;
     __syncthreads();
@@ -93,6 +114,9 @@ extern "C" __global__ void __launch_bounds__(256, 4) write_back(
             atomicAdd((unsigned long long*)&diagnostics[D_NONFINITE_TD],
                       (unsigned long long)not_finite);
     }
+    // The leaves of a block's group are on their way while it waits: until then nobody writes any.
+    Group here = {false, 0};
+    if (form != W_APART) here = group_at(leaves, index, leaf_total, blockIdx.x, count, whole);
     grid_barrier(barrier);
 
     if (form == W_APART) {
@@ -112,21 +136,21 @@ extern "C" __global__ void __launch_bounds__(256, 4) write_back(
             }
         }
     } else {
-        // Nobody has written a leaf yet: the leaves of a group are what they were, or what the
-        // owners of their slots make of them.
-        const unsigned int count = whole ? tree_size(leaf_total, 2) : (unsigned int)n;
+        // The leaves of a group are what they were, or what the owners of their slots make of them.
         for (unsigned int k = blockIdx.x; k < count; k += gridDim.x) {
-            const int drawn = whole ? 0 : index[k];
-            if (drawn < 0 || drawn >= leaf_count) continue;  // the same for the whole block
-            const unsigned int group = whole ? k : group_above((unsigned int)drawn, 1);
-            const unsigned int slot = leaf_of_group(group);
-            float4 four = four_leaves<true>(leaves, leaf_total, slot);
-            const int4 by = four_owners(owner, leaf_total, slot);
-            four.x = settled(four.x, by.x, slot, leaf, leaves, owner, whole, &largest);
-            four.y = settled(four.y, by.y, slot + 1, leaf, leaves, owner, whole, &largest);
-            four.z = settled(four.z, by.z, slot + 2, leaf, leaves, owner, whole, &largest);
-            four.w = settled(four.w, by.w, slot + 3, leaf, leaves, owner, whole, &largest);
-            refresh_leaf_group(four, nodes, leaf_total, group);
+            const Group next =
+                group_at(leaves, index, leaf_total, k + gridDim.x, count, whole);
+            if (here.any) {  // the same for the whole block
+                const unsigned int slot = leaf_of_group(here.number);
+                const int4 by = four_owners(owner, leaf_total, slot);
+                float4 four = here.leaves;
+                four.x = settled(four.x, by.x, slot, leaf, leaves, owner, whole, &largest);
+                four.y = settled(four.y, by.y, slot + 1, leaf, leaves, owner, whole, &largest);
+                four.z = settled(four.z, by.z, slot + 2, leaf, leaves, owner, whole, &largest);
+                four.w = settled(four.w, by.w, slot + 3, leaf, leaves, owner, whole, &largest);
+                refresh_leaf_group(four, nodes, leaf_total, here.number);
+            }
+            here = next;
         }
     }
 

@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) sample_batch(
                                    n_step, gamma, seed, strata);
     const long long warp = blockIdx.x * (long long)(blockDim.x >> 5) + (threadIdx.x >> 5);
     const long long grid_warps = (long long)gridDim.x * (blockDim.x >> 5);
-    const auto nothing_more = [](long long, unsigned int, bool) {};
+    const auto nothing_more = [](long long, float, bool) {};
     if (each > 1)
         sample_groups(ring, batch, d, warp, grid_warps, nothing_more);
     else

@@ -56,8 +56,8 @@ __device__ inline double draw_threshold(const DrawSizes& d, long long i) {
     return threshold_of((unsigned int)i, u, d.total, d.strata);
 }
 
-// Warp `warp` of `warps` takes a row at a time. `drawn(i, leaf, first)` is told of each, by all lanes
-// of its warp or group, `first` being true in one.
+// Warp `warp` of `warps` takes a row at a time. `drawn(i, priority, first)` is told of each, by all
+// lanes of its warp or group, `first` being true in one.
 template <typename DrawnRow>
 __device__ inline void sample_rows(const RingArrays& ring, const BatchArrays& batch,
                                    const DrawSizes& d, long long warp, long long warps,
@@ -70,11 +70,12 @@ __device__ inline void sample_rows(const RingArrays& ring, const BatchArrays& ba
         // What does not wait for anything else is asked for first.
         const unsigned int stamp = lane == 0 ? ring.generation[row] : 0u;
         const int acted = lane == 0 ? ring.action[row] : 0;
+        const float priority = ring.leaves[row];
         const RowParts here(ring.state, (int)row, d.width, d.padded);
         const Return found = assemble(row, ring.reward, ring.flags, d.rows, d.filled, d.head,
                                       d.lanes, d.n_step, d.gamma);
         const RowParts there(ring.next_state, found.last, d.width, d.padded);
-        drawn(i, row, lane == 0);
+        drawn(i, priority, lane == 0);
         here.write(batch.state + i * d.padded, ring.state, (int)row, d.width, d.padded);
         there.write(batch.next_state + i * d.padded, ring.next_state, found.last, d.width,
                     d.padded);
@@ -104,6 +105,7 @@ __device__ inline void sample_groups(const RingArrays& ring, const BatchArrays& 
                                                d.root, draw_threshold(d, i));
         const unsigned int stamp = first ? ring.generation[row] : 0u;
         const int acted = first ? ring.action[row] : 0;
+        const float priority = ring.leaves[row];
         if (inside)
             group_copy(batch.state + i * d.padded, ring.state, (int)row, d.width, d.padded, wide);
         const Return found = group_assemble(row, ring.reward, ring.flags, d.rows, d.filled, d.head,
@@ -111,7 +113,7 @@ __device__ inline void sample_groups(const RingArrays& ring, const BatchArrays& 
         if (inside) {
             group_copy(batch.next_state + i * d.padded, ring.next_state, found.last, d.width,
                        d.padded, wide);
-            drawn(i, row, first);
+            drawn(i, priority, first);
         }
         if (first) {
             batch.index[i] = (int)row;

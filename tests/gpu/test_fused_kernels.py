@@ -5,12 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fused_cases import SIZES, apply_case, td_case
+from gpu.test_hindsight_kernels import RINGS, relabelling
 from gpu.test_replay import CAPACITIES, Args, assert_pair, on, poison, priorities, sampling
 from pair_runs import assert_same, run_on
 
+from onegraph.kernels.catalogue import find
+from onegraph.kernels.common.layout import (
+    COUNTERS,
+    SCHEDULE_PARAMS,
+    SCHEDULES,
+    Counter,
+    Schedule,
+)
 from onegraph.kernels.device import HostDevice
+from onegraph.kernels.fused import draw_batch
 from onegraph.kernels.fused.td_pass import ROWS, TwoLayers, fits
 from onegraph.kernels.fused.write_back import Form, blocks_of
+from onegraph.kernels.replay import sample_batch
+from onegraph.kernels.replay.hindsight_assemble import Strategy
 
 pytestmark = pytest.mark.gpu
 
@@ -121,6 +133,80 @@ def test_every_grid_of_apply_step_gives_the_same(cuda):
     for name, values in runs[0].items():
         for other in runs[1:]:
             np.testing.assert_array_equal(values, other[name], err_msg=name)
+
+
+def advancing(rng, args: Args, skip: int) -> Args:
+    """What the draws that advance the counters take beside their draw's arguments."""
+    schedule = np.full(SCHEDULES, 0.4)
+    params = np.zeros(SCHEDULE_PARAMS)
+    for quad in (0, 4, 12):  # tau, beta, learning rate
+        params[quad : quad + 4] = 2, 0.9, 0.1, 100
+    params[16:19] = 50, 0.9, 0.999
+    counters = rng.integers(1, 40, COUNTERS)
+    for name in (Counter.RNG, Counter.HEAD, Counter.FILLED):
+        counters[name] = args["counters"][name]
+    for name in ("ticket", "weigh", "warps"):
+        args.pop(name, None)
+    turn = int(rng.integers(0, 2))
+    return args | {
+        "counters": counters,
+        "schedule": schedule,
+        "params": params,
+        "skip": np.array([skip], np.int32),
+        "raw": poison(args["n"] + 1, "f64"),
+        "largest": np.array([0.0, 7.0]) if turn == 0 else np.array([7.0, 0.0]),
+        "barrier": np.array([turn << 31], np.uint32),
+    }
+
+
+def drawing_all(rng, capacity, lanes, n, n_step, width, padded, each) -> Args:
+    """Arguments of `draw_batch`."""
+    args = sampling(rng, capacity, lanes, n, n_step, 1, width, padded, each)
+    return advancing(rng, args, n % 2) | {"blocks": draw_batch.blocks_of(n, each)}
+
+
+@pytest.mark.parametrize(("capacity", "lanes"), [(1, 1), (33, 1), (1025, 5), (40_000, 64)])
+@pytest.mark.parametrize("n", [0, 1, 9, 65, 512, 5000, 70_000])
+@pytest.mark.parametrize("n_step", [1, 5])
+@pytest.mark.parametrize(("width", "padded"), [(5, 8), (130, 136), (3, 5)])
+@pytest.mark.parametrize("each", [1, sample_batch.TOGETHER])
+@pytest.mark.parametrize("cap", [1, 3, 4096])
+def test_draw_batch(cuda, cap, each, capacity, lanes, n, n_step, width, padded):
+    rng = np.random.default_rng(n)
+    args = drawing_all(rng, capacity, lanes, n, n_step, width, padded, each)
+    assert_pair(cuda, "draw_batch", args, cap)
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, np.nan])
+def test_draw_batch_of_any_weights(cuda, beta):
+    """All of one size; all zero."""
+    args = drawing_all(np.random.default_rng(1), 700, 7, 300, 3, 5, 8, 1)
+    args["schedule"][Schedule.BETA] = beta
+    assert_pair(cuda, "draw_batch", args, 4096)
+
+
+def test_draw_batch_step_after_step(cuda):
+    """The barrier, both places of the largest, and the counters are ready for the next launch."""
+    args = drawing_all(np.random.default_rng(3), 700, 7, 3000, 3, 5, 8, sample_batch.TOGETHER)
+    kept = [p.name for p in find("draw_batch").params if p.access == "inout"]
+    held = {k: cuda.upload(v, k) if isinstance(v, np.ndarray) else v for k, v in args.items()}
+    launch = cuda.prepare("draw_batch", held)
+    for _ in range(20):
+        wanted = on(HostDevice(), "draw_batch", args, 4096)
+        cuda.launch(launch)
+        for name, values in wanted.items():
+            np.testing.assert_array_equal(held[name].to_host_checkpoint(), values, err_msg=name)
+        args |= {name: wanted[name] for name in kept}
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize(("lanes", "slots", "turns", "ends"), RINGS)
+@pytest.mark.parametrize(("n", "n_step"), [(0, 1), (1, 1), (2, 3), (700, 40)])
+def test_draw_relabelled(cuda, strategy, lanes, slots, turns, ends, n, n_step):
+    rng = np.random.default_rng(n)
+    args = relabelling(rng, strategy, lanes, slots, turns, ends, n, n_step, 1)
+    args = advancing(rng, args, n % 2) | {"raw": n}
+    assert_same(cuda, "draw_relabelled", **args, blocks=draw_batch.blocks_of(n, 1))
 
 
 def writing_back(rng, capacity: int, n: int, form: Form, alpha: float = 0.6) -> Args:
