@@ -8,6 +8,8 @@ from fused_cases import SIZES, apply_case, td_case
 from gpu.test_hindsight_kernels import RINGS, relabelling
 from gpu.test_replay import CAPACITIES, Args, assert_pair, on, poison, priorities, sampling
 from pair_runs import assert_same, run_on
+from replay.contract import ReplayContract, spec_of
+from replay.implementations import FusedReplay, insert_slots
 
 from onegraph.kernels.catalogue import find
 from onegraph.kernels.common.layout import (
@@ -25,6 +27,31 @@ from onegraph.kernels.replay import sample_batch
 from onegraph.kernels.replay.hindsight_assemble import Strategy
 
 pytestmark = pytest.mark.gpu
+
+
+class TestFusedReplayOnCuda(ReplayContract):
+    @pytest.fixture(params=[(4096, 1), (4096, sample_batch.TOGETHER), (1, sample_batch.TOGETHER)])
+    def make(self, cuda, request):
+        blocks, each = request.param
+        return lambda spec: FusedReplay(cuda, spec, blocks, each)
+
+    @pytest.mark.parametrize("form", list(Form))
+    def test_each_form_of_a_write_back(self, cuda, form):
+        """Which the sizes of the other tests do not choose."""
+        pair = [
+            FusedReplay(d, spec_of(0, lanes=3, slots=400), form=form) for d in (HostDevice(), cuda)
+        ]
+        rng = np.random.default_rng(0)
+        index = rng.integers(-2, 1202, 900).astype(np.int32)
+        for replay in pair:
+            insert_slots(replay, np.zeros(1200))
+            generation = np.ones(900, np.uint32)
+            for step in range(5):
+                replay.update(index, generation, np.float32(step) + index.astype(np.float32))
+        for name in ("leaves", "nodes", "max_leaf", "owner"):
+            one, other = (replay.read(f"replay_{name}") for replay in pair)
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
 
 #: Sums of some hundred products of size 1 in another order; absolute, by array.
 TD_TOLERANCE = dict.fromkeys(
