@@ -24,25 +24,26 @@ __device__ inline unsigned int group_descend(const float* leaves, const double* 
     for (int level = depth; level >= 1; --level) {
         const unsigned int children = tree_size(leaf_count, level - 1);
         below -= level > 1 ? children : 0;
+        // Of a node's children so many are this lane's and those after it; the last node's are fewer.
         const unsigned int first = at * FAN_OUT + lane;
+        const int left = (int)(children - first);
         double scan[CHILDREN];
         if (level > 1) {
+            const double* child = nodes + below + first;
 #pragma unroll
-            for (int k = 0; k < CHILDREN; ++k) {
-                const unsigned int child = first + k * GROUP;
-                scan[k] = child < children ? nodes[below + child] : 0.0;
-            }
+            for (int k = 0; k < CHILDREN; ++k)
+                scan[k] = k * GROUP < left ? child[k * GROUP] : 0.0;
         } else {
+            const float* child = leaves + first;
 #pragma unroll
-            for (int k = 0; k < CHILDREN; ++k) {
-                const unsigned int child = first + k * GROUP;
-                scan[k] = child < children ? (double)leaves[child] : 0.0;
-            }
+            for (int k = 0; k < CHILDREN; ++k)
+                scan[k] = k * GROUP < left ? (double)child[k * GROUP] : 0.0;
         }
+        // A bit a child, at its place for the first lane; the others' are moved when all are known.
         unsigned int positive = 0, fits = 0;
 #pragma unroll
         for (int k = 0; k < CHILDREN; ++k)
-            positive |= scan[k] > 0.0 ? 1u << (lane + k * GROUP) : 0u;
+            if (scan[k] > 0.0) positive |= 1u << (k * GROUP);
         // Strides within a group: a lane's predecessor is another's, and for the first lanes it is
         // the last lanes' child before.
 #pragma unroll
@@ -67,8 +68,9 @@ __device__ inline unsigned int group_descend(const float* leaves, const double* 
         }
 #pragma unroll
         for (int k = 0; k < CHILDREN; ++k)
-            fits |= t < scan[k] ? 1u << (lane + k * GROUP) : 0u;
-        fits &= positive;
+            if (t < scan[k]) fits |= 1u << (k * GROUP);
+        fits = (fits & positive) << lane;
+        positive <<= lane;
 #pragma unroll
         for (int stride = 1; stride < GROUP; stride *= 2) {
             positive |= __shfl_xor_sync(WHOLE_WARP, positive, stride);

@@ -461,7 +461,7 @@ def test_draw_batch_refuses_rows_that_do_not_share_a_warp() -> None:
 
 
 def test_write_back_by_hand() -> None:
-    """Position 3 has the last word on slot 2; slot 0 was overwritten, slot 1's error is no number."""
+    """Position 3 has the last word on slot 2; slot 0 was overwritten, and slot 1 gets no number."""
     args = {
         "td": np.array([1, 7, np.nan, 3, 5], np.float32),
         "index": np.array([2, 0, 1, 2, 3], np.int32),
