@@ -104,47 +104,7 @@ __device__ inline unsigned int warp_descend(const float* leaves, const double* n
     return warp_draw(leaves, nodes, leaf_count, depth, root, t).leaf;
 }
 
-// Recomputes, by one block and level by level, the nodes that `touched` names:
-// touched.count(level, size) of them, touched.node(level, size, k) the k-th, or -1 for none.
-// A node may be named twice: both write the same number. A warp recomputes several at once, for the
-// latency of their children. Levels below `from` are left as they are.
-template <int NODES_IN_FLIGHT, bool FRESH = false, typename Touched>
-__device__ inline void refresh_levels(const float* leaves, double* nodes, long long leaf_count,
-                                      const Touched& touched, int from = 1) {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
-    unsigned int below = 0, here = 0, children = (unsigned int)leaf_count;
-    for (int level = 1;; ++level) {
-        const unsigned int size = (children + 31) >> 5;
-        const int count = level < from ? 0 : touched.count(level, (int)size);
-#pragma unroll 1
-        for (int k = warp; k < count; k += NODES_IN_FLIGHT * warps) {
-            int node[NODES_IN_FLIGHT];
-            double sum[NODES_IN_FLIGHT];
-#pragma unroll
-            for (int u = 0; u < NODES_IN_FLIGHT; ++u) {
-                const int at = k + u * warps;
-                node[u] = at < count ? touched.node(level, (int)size, at) : -1;
-            }
-#pragma unroll
-            for (int u = 0; u < NODES_IN_FLIGHT; ++u)
-                sum[u] = node[u] >= 0
-                             ? tree_child<FRESH>(leaves, nodes, level, below, children, node[u])
-                             : 0.0;
-#pragma unroll
-            for (int u = 0; u < NODES_IN_FLIGHT; ++u) sum[u] = warp_sum(sum[u]);
-#pragma unroll
-            for (int u = 0; u < NODES_IN_FLIGHT; ++u)
-                if (lane == 0 && node[u] >= 0) nodes[here + node[u]] = sum[u];
-        }
-        __syncthreads();  // the next level reads what this one wrote
-        if (size <= 1) break;
-        below = here;
-        here += size;
-        children = size;
-    }
-}
-
-#define LEAF_LANES 8  // lanes that share the leaves of a node, four each
+#define NODE_LANES 8  // lanes that share the children of a node, four each
 
 // Four neighbouring leaves from `leaf` on, a multiple of four; those past the end count 0.
 template <bool FRESH>
@@ -160,36 +120,101 @@ __device__ inline float4 four_leaves(const float* leaves, unsigned int leaf_coun
     return four;
 }
 
-// A node's sum of its leaves, four on each of its lanes, as warp_sum joins them; on all of its
-// lanes. By whole warps.
-__device__ inline double leaf_lanes_sum(float4 four) {
-    double x = __dadd_rn(__dadd_rn((double)four.x, (double)four.y),
-                         __dadd_rn((double)four.z, (double)four.w));
+// Four neighbours' part of a node's sum, as warp_sum joins them.
+__device__ inline double four_sum(float4 four) {
+    return __dadd_rn(__dadd_rn((double)four.x, (double)four.y),
+                     __dadd_rn((double)four.z, (double)four.w));
+}
+
+// A node's sum from the parts of its lanes, as warp_sum goes on to join them; on all of its lanes.
+// By whole warps.
+__device__ inline double node_lanes_sum(double x) {
 #pragma unroll
-    for (int stride = 1; stride < LEAF_LANES; stride *= 2)
+    for (int stride = 1; stride < NODE_LANES; stride *= 2)
         x = __dadd_rn(x, __shfl_xor_sync(WHOLE_WARP, x, stride));
     return x;
 }
 
-// Recomputes the nodes of level 1 above a batch's leaves, LEAF_LANES lanes a node, by all warps of
+// Recomputes, by one block and level by level, the nodes that `touched` names:
+// touched.count(level, size) of them, touched.node(level, size, k) the k-th, or -1 for none.
+// A node may be named twice: both write the same number. The lanes of a node take several at once,
+// for the latency of their children. Levels below `from` are left as they are.
+template <int NODES_IN_FLIGHT, bool FRESH = false, typename Touched>
+__device__ inline void refresh_levels(const float* leaves, double* nodes, long long leaf_count,
+                                      const Touched& touched, int from = 1) {
+    const int of = threadIdx.x / NODE_LANES, places = blockDim.x / NODE_LANES;
+    const unsigned int first = threadIdx.x % NODE_LANES * 4;
+    unsigned int below = 0, here = 0, children = (unsigned int)leaf_count;
+    for (int level = 1;; ++level) {
+        const unsigned int size = (children + 31) >> 5;
+        const int count = level < from ? 0 : touched.count(level, (int)size);
+#pragma unroll 1
+        for (int k = 0; k < count; k += NODES_IN_FLIGHT * places) {
+            int node[NODES_IN_FLIGHT];
+            unsigned int child[NODES_IN_FLIGHT];
+            double sum[NODES_IN_FLIGHT];
+#pragma unroll
+            for (int u = 0; u < NODES_IN_FLIGHT; ++u) {
+                const int at = k + u * places + of;
+                node[u] = at < count ? touched.node(level, (int)size, at) : -1;
+                // Of no node there are no children: they are all past the end.
+                child[u] = node[u] >= 0 ? node[u] * FAN_OUT + first : 0xffffff00u;
+            }
+            // All are asked for before any is added up.
+            if (level == 1) {
+                float4 four[NODES_IN_FLIGHT];
+#pragma unroll
+                for (int u = 0; u < NODES_IN_FLIGHT; ++u)
+                    four[u] = four_leaves<FRESH>(leaves, (unsigned int)leaf_count, child[u]);
+#pragma unroll
+                for (int u = 0; u < NODES_IN_FLIGHT; ++u) sum[u] = four_sum(four[u]);
+            } else {
+                double four[NODES_IN_FLIGHT][4];
+#pragma unroll
+                for (int u = 0; u < NODES_IN_FLIGHT; ++u)
+#pragma unroll
+                    for (int j = 0; j < 4; ++j)
+                        four[u][j] = child[u] + j < children
+                                         ? fetched<FRESH>(nodes + below + child[u] + j)
+                                         : 0.0;
+#pragma unroll
+                for (int u = 0; u < NODES_IN_FLIGHT; ++u)
+                    sum[u] = __dadd_rn(__dadd_rn(four[u][0], four[u][1]),
+                                       __dadd_rn(four[u][2], four[u][3]));
+            }
+#pragma unroll
+            for (int u = 0; u < NODES_IN_FLIGHT; ++u) {
+                sum[u] = node_lanes_sum(sum[u]);
+                if (first == 0 && node[u] >= 0) nodes[here + node[u]] = sum[u];
+            }
+        }
+        __syncthreads();  // the next level reads what this one wrote
+        if (size <= 1) break;
+        below = here;
+        here += size;
+        children = size;
+    }
+}
+
+// Recomputes the nodes of level 1 above a batch's leaves, NODE_LANES lanes a node, by all warps of
 // the grid.
 template <bool FRESH>
 __device__ inline void refresh_above(const float* leaves, double* nodes, const int* index,
                                      unsigned int leaf_count, int n) {
-    const long long lanes = (long long)n * LEAF_LANES;
+    const long long lanes = (long long)n * NODE_LANES;
     const long long of_grid = (long long)gridDim.x * blockDim.x;
     // Whole warps go round together.
     for (long long thread = blockIdx.x * (long long)blockDim.x + (threadIdx.x & ~31u);
          thread < lanes; thread += of_grid) {
-        const long long k = (thread + (threadIdx.x & 31)) / LEAF_LANES;
+        const long long k = (thread + (threadIdx.x & 31)) / NODE_LANES;
         const int leaf = k < n ? index[k] : -1;
         const bool inside = leaf >= 0 && (unsigned int)leaf < leaf_count;
         const unsigned int node = inside ? (unsigned int)leaf / FAN_OUT : 0u;
-        const unsigned int first = node * FAN_OUT + threadIdx.x % LEAF_LANES * 4;
+        const unsigned int first = node * FAN_OUT + threadIdx.x % NODE_LANES * 4;
         float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (inside) four = four_leaves<FRESH>(leaves, leaf_count, first);
-        const double sum = leaf_lanes_sum(four);
-        if (inside && threadIdx.x % LEAF_LANES == 0) nodes[node] = sum;
+        const double sum = node_lanes_sum(four_sum(four));
+        if (inside && threadIdx.x % NODE_LANES == 0) nodes[node] = sum;
     }
 }
 
@@ -197,10 +222,10 @@ __device__ inline void refresh_above(const float* leaves, double* nodes, const i
 __device__ inline void refresh_leaf_group(float4 four, double* nodes, unsigned int leaf_count,
                                           unsigned int group) {
     __shared__ double sums[FAN_OUT];
-    const unsigned int size = tree_size(leaf_count, 1), of = threadIdx.x / LEAF_LANES;
+    const unsigned int size = tree_size(leaf_count, 1), of = threadIdx.x / NODE_LANES;
     const unsigned int node = group * FAN_OUT + of;
-    const double sum = leaf_lanes_sum(four);
-    if (threadIdx.x % LEAF_LANES == 0) {
+    const double sum = node_lanes_sum(four_sum(four));
+    if (threadIdx.x % NODE_LANES == 0) {
         sums[of] = sum;
         if (node < size) nodes[node] = sum;
     }
@@ -214,7 +239,7 @@ __device__ inline void refresh_leaf_group(float4 four, double* nodes, unsigned i
 
 // The first of the four leaves that a thread holds of a group.
 __device__ inline unsigned int leaf_of_group(unsigned int group) {
-    return (group * FAN_OUT + threadIdx.x / LEAF_LANES) * FAN_OUT + threadIdx.x % LEAF_LANES * 4;
+    return (group * FAN_OUT + threadIdx.x / NODE_LANES) * FAN_OUT + threadIdx.x % NODE_LANES * 4;
 }
 
 // Recomputes, by one block of 256 threads, 32 neighbouring nodes of `level` and the node above them,
