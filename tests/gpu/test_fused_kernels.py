@@ -194,8 +194,7 @@ def drawing_all(rng, capacity, lanes, n, n_step, width, padded, each) -> Args:
 
 @pytest.mark.parametrize(("capacity", "lanes"), [(1, 1), (33, 1), (1025, 5), (40_000, 64)])
 @pytest.mark.parametrize("n", [0, 1, 9, 65, 512, 5000, 70_000])
-@pytest.mark.parametrize("n_step", [1, 5])
-@pytest.mark.parametrize(("width", "padded"), [(5, 8), (130, 136), (3, 5)])
+@pytest.mark.parametrize(("n_step", "width", "padded"), [(1, 5, 8), (5, 130, 136), (2, 3, 5)])
 @pytest.mark.parametrize("each", [1, sample_batch.TOGETHER])
 @pytest.mark.parametrize("cap", [1, 3, 4096])
 def test_draw_batch(cuda, cap, each, capacity, lanes, n, n_step, width, padded):

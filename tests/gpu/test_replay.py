@@ -311,8 +311,10 @@ def test_sample_batch(cuda, rng, cap, capacity, lanes, n, n_step, weigh) -> None
 
 @pytest.mark.parametrize(("capacity", "lanes"), [(1, 1), (33, 1), (50, 1), (1025, 5), (40_000, 64)])
 @pytest.mark.parametrize("n", [0, 1, 7, 9, 64, 1023, 9000])
-@pytest.mark.parametrize("n_step", [1, 3, 4, 5, 70])
-@pytest.mark.parametrize(("width", "padded"), [(5, 8), (64, 64), (130, 136), (3, 5), (17, 20)])
+@pytest.mark.parametrize(
+    ("n_step", "width", "padded"),
+    [(1, 5, 8), (3, 64, 64), (4, 130, 136), (5, 3, 5), (70, 17, 20)],
+)
 def test_sample_batch_of_several_rows_a_warp(
     cuda, rng, cap, capacity, lanes, n, n_step, width, padded
 ) -> None:
