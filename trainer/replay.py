@@ -6,6 +6,7 @@ buffer is held directly, and what it can do is `sample`, `update` and `insert`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from onegraph.kernels.replay import (
     refresh_drawn,
     refresh_inserted,
     refresh_slot,
+    refresh_touched,
+    sample_batch,
     update_priorities,
 )
 from onegraph.kernels.replay.tree import group_count
@@ -365,7 +368,10 @@ class DeviceReplay:
             "weigh": int(self.weighs_at_once),
         }
         kernel = "sample_batch"
-        if self.hindsight is not None:
+        if self.hindsight is None:
+            each = sample_batch.rows_each(shapes.draws, config.replay.n_step)
+            args |= {"each": each, "warps": sample_batch.warps_of(shapes.draws, each)}
+        else:
             kernel = "sample_relabelled"
             args |= {
                 "ring_episode": Ref("replay_episode"),
@@ -436,20 +442,18 @@ class DeviceReplay:
                     "leaf_count": capacity,
                 },
             ),
-            *(
-                Launch(
-                    "refresh_drawn",
-                    {
-                        **tree,
-                        "index": index,
-                        "leaf_count": capacity,
-                        "level": level,
-                        "groups": min(b, group_count(capacity, level)),
-                    },
-                )
-                for level in refresh_drawn.levels(capacity)
-            ),
+            *self._refresh_drawn({**tree, "index": index, "leaf_count": capacity}),
         ), (Buffer("new_leaf", (b,), "f32"),)
+
+    def _refresh_drawn(self, args: dict[str, Ref | int | float]) -> Iterator[Op]:
+        """The nodes above a large batch's leaves, up to the root."""
+        b, capacity = self.shapes.batch, self.shapes.capacity
+        alone = refresh_touched.pays(capacity, b)
+        if alone:
+            yield Launch("refresh_touched", {**args, "n": b, "lanes": b * refresh_touched.LANES})
+        for level in refresh_drawn.levels(capacity, 2 if alone else 1):
+            groups = min(b, group_count(capacity, level))
+            yield Launch("refresh_drawn", {**args, "level": level, "groups": groups})
 
     def insert(self) -> tuple[Op, ...]:
         """One row a lane at the write head, and the touched part of the tree."""

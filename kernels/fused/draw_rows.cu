@@ -5,29 +5,6 @@
 #include "replay/threshold.cuh"
 #include "replay/weights.cuh"
 
-// A row's first columns on their way, four a lane: they are asked for at once, and written later.
-#define HELD 4
-struct RowParts {
-    float value[HELD];
-    __device__ RowParts(const float* ring, int row, int width, int padded) {
-        const float* source = ring + (long long)row * padded;
-#pragma unroll
-        for (int u = 0; u < HELD; ++u) {
-            const int column = threadIdx.x + 32 * u;
-            value[u] = row >= 0 && column < width ? source[column] : 0.0f;
-        }
-    }
-    __device__ void write(float* to, const float* ring, int row, int width, int padded) const {
-#pragma unroll
-        for (int u = 0; u < HELD; ++u)
-            if (threadIdx.x + 32 * u < padded) to[threadIdx.x + 32 * u] = value[u];
-        const float* source = ring + (long long)row * padded;
-#pragma unroll 4
-        for (int column = threadIdx.x + 32 * HELD; column < padded; column += 32)
-            to[column] = row >= 0 && column < width ? source[column] : 0.0f;
-    }
-};
-
 // One warp a block spreads a small batch over the whole GPU: each row is a chain of loads that wait
 // for one another, and nothing else.
 extern "C" __global__ void __launch_bounds__(32) draw_rows(

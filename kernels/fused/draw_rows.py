@@ -131,6 +131,8 @@ def draw_rows(
         seed,
         strata,
         0,
+        1,
+        n,
     )
     total = nodes[node_count(leaf_count) - 1 :]
     raw[:n] = unscaled(leaves, total, index[:n], counters, schedule, leaf_count)

@@ -18,3 +18,10 @@ __device__ inline void grid_wait(unsigned int* word, unsigned int arrived) {
     while (((atomicAdd(word, 0u) ^ arrived) & 0x80000000u) == 0) ;;
     __threadfence();
 }
+
+// By all threads of all blocks.
+__device__ inline void grid_barrier(unsigned int* word) {
+    __syncthreads();
+    if (threadIdx.x == 0) grid_wait(word, grid_arrive(word, gridDim.x, blockIdx.x == 0));
+    __syncthreads();
+}

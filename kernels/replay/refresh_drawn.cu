@@ -8,8 +8,8 @@ refresh_drawn(const float* __restrict__ leaves, double* nodes, const int* __rest
     for (int k = blockIdx.x; k < groups; k += gridDim.x) {
         const int leaf = whole ? 0 : index[k];
         if (leaf < 0 || leaf >= leaf_count) continue;  // the same for the whole block
-        const int up = 5 * (level + 1);
-        const unsigned int group = whole ? (unsigned int)k : up < 31 ? (unsigned int)leaf >> up : 0u;
+        const unsigned int group =
+            whole ? (unsigned int)k : group_above((unsigned int)leaf, level);
         refresh_group(leaves, nodes, (unsigned int)leaf_count, level, group);
     }
 }

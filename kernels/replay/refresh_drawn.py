@@ -4,7 +4,7 @@ A group is 32 neighbouring nodes of `level` and the node above them. With fewer 
 level has groups, a block takes the group over one batch position's leaf (an index outside
 [0, leaf_count) has none); else each block takes one of all the groups. ``groups`` is the smaller of
 the two numbers. The nodes must have been in step with the leaves before the batch was written. Run
-it for level 1, 3, 5, … up to the root: `levels`.
+it for level 1, 3, 5, … up to the root, or after `refresh_touched` for 2, 4, …: `levels`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from onegraph.kernels.replay.tree import F32, F64
 
 
-def levels(leaf_count: int) -> range:
-    """The levels that launches start at."""
-    return range(1, len(tree_levels(leaf_count)) + 1, 2)
+def levels(leaf_count: int, first: int = 1) -> range:
+    """The levels that launches start at, from level `first` on."""
+    return range(first, len(tree_levels(leaf_count)) + 1, 2)
 
 
 def _under(sizes: Mapping[str, int | float]) -> int:

@@ -9,9 +9,8 @@ refresh_slot(const float* __restrict__ leaves, double* nodes,
     const long long first = head * lanes;
     const long long end = first + lanes < leaf_count ? first + lanes : leaf_count;
     if (head < 0 || head >= slots || first >= end) return;
-    const int up = 5 * (level + 1);
-    const unsigned int low = up < 31 ? (unsigned int)first >> up : 0u;
-    const unsigned int high = up < 31 ? (unsigned int)(end - 1) >> up : 0u;
+    const unsigned int low = group_above((unsigned int)first, level);
+    const unsigned int high = group_above((unsigned int)(end - 1), level);
     for (unsigned int k = blockIdx.x; k < (unsigned int)groups && low + k <= high; k += gridDim.x)
         refresh_group(leaves, nodes, (unsigned int)leaf_count, level, low + k);
 }

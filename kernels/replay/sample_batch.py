@@ -3,7 +3,12 @@
 What `philox_thresholds`, `tree_descend`, `nstep_assemble`, `gather_rows` (of the states and of the
 next states), `gather_i32` and, where `weigh` is not 0, `importance_weights` do one after the other,
 with the same bits. On the device a warp takes a row from its threshold to its place in the batch,
-and the last block to finish weighs the rows; that is for batches that one block is fast enough for.
+or `TOGETHER` rows at once, and the last block to finish weighs the rows; that is for batches that
+one block is fast enough for.
+
+A batch of many more rows than a GPU has room for warps is bound by their instructions: there it is
+that several rows share those of a warp (``each`` = `TOGETHER`). A smaller one waits for its loads,
+which a warp to each row asks for sooner.
 
 ``ticket`` counts the blocks that are done: 0 before and after.
 """
@@ -28,10 +33,29 @@ if TYPE_CHECKING:
 
     from onegraph.kernels.replay.tree import F32, F64, I64
 
+#: Rows of a warp at a time, where they share one (grouped.cuh).
+TOGETHER = 8
+
+#: The largest batch whose rows do not.
+ALONE = 4096
+
+#: Steps of a return up to which they do: a row's few lanes fetch that many in two turns.
+STEPS = 8
+
+
+def rows_each(n: int, n_step: int) -> int:
+    """How many rows of a batch of `n` a warp takes at once."""
+    return TOGETHER if n > ALONE and n_step <= STEPS else 1
+
+
+def warps_of(n: int, each: int) -> int:
+    """Warps that give every row of a batch of `n` its place."""
+    return -(-n // each)
+
 
 @kernel(
     per="warp",
-    work="n",
+    work="warps",
     sparse_reads={
         "leaves": path_leaves,
         "nodes": path_nodes,
@@ -72,6 +96,8 @@ if TYPE_CHECKING:
     seed="u64",
     strata="i32",
     weigh="i32",
+    each="i32",
+    warps="i32",
 )
 def sample_batch(
     leaves: F32,
@@ -104,11 +130,21 @@ def sample_batch(
     seed: int,
     strata: int,
     weigh: int,
+    each: int,
+    warps: int,
 ) -> None:
     """The ring's columns [N, Sp] and [N] to `state`, `next_state` [n, Sp] and the rest [n].
 
-    Columns of a state from `width` on are zeros.
+    Columns of a state from `width` on are zeros. `each` is 1 or `TOGETHER`; `warps` (`warps_of`)
+    shapes the launch alone.
+
+    Raises:
+        ValueError: another `each`.
     """
+    del warps
+    if each not in (1, TOGETHER):
+        message = f"a warp takes 1 row at a time or {TOGETHER}, not {each}"
+        raise ValueError(message)
     thresholds = np.empty(n)
     last = np.empty(n, np.int32)
     root = nodes[node_count(leaf_count) - 1 :]

@@ -53,11 +53,28 @@ __device__ inline Return assemble(unsigned int row, const float* reward,
     return found;
 }
 
-// Row `row` of `from`, zeros beyond `width`, by one warp; a negative row is zeros.
-__device__ inline void copy_row(float* __restrict__ to, const float* __restrict__ from, int row,
-                                int width, int padded) {
-    const float* source = from + (long long)row * padded;
+// A row's first columns on their way, four a lane of one warp: asked for at once, and written later.
+// Columns from `width` on are zeros, and so is a negative row.
+#define HELD 4
+struct RowParts {
+    float value[HELD];
+    __device__ RowParts(const float* ring, int row, int width, int padded) {
+        const float* source = ring + (long long)row * padded;
+#pragma unroll
+        for (int u = 0; u < HELD; ++u) {
+            const int column = (threadIdx.x & 31) + 32 * u;
+            value[u] = row >= 0 && column < width ? source[column] : 0.0f;
+        }
+    }
+    __device__ void write(float* __restrict__ to, const float* ring, int row, int width,
+                          int padded) const {
+        const int lane = threadIdx.x & 31;
+#pragma unroll
+        for (int u = 0; u < HELD; ++u)
+            if (lane + 32 * u < padded) to[lane + 32 * u] = value[u];
+        const float* source = ring + (long long)row * padded;
 #pragma unroll 4
-    for (int column = threadIdx.x & 31; column < padded; column += 32)
-        to[column] = row >= 0 && column < width ? source[column] : 0.0f;
-}
+        for (int column = lane + 32 * HELD; column < padded; column += 32)
+            to[column] = row >= 0 && column < width ? source[column] : 0.0f;
+    }
+};

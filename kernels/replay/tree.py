@@ -120,6 +120,12 @@ def refresh(leaves: F32, nodes: F64, touched: ArrayLike) -> None:
         below = level
 
 
+def refresh_level(leaves: F32, nodes: F64, touched: ArrayLike) -> None:
+    """Recompute the nodes `touched` of level 1, in any order, repeated or not, in place."""
+    node = np.unique(np.asarray(touched, np.int64))
+    nodes[node] = sum32(_children(leaves, leaves.size, node))
+
+
 def group_count(leaf_count: int, level: int) -> int:
     """Groups of `level`'s nodes: 32 neighbours each, the children of one node of the next level."""
     return -(-tree_levels(leaf_count)[level - 1][1] // FAN_OUT)

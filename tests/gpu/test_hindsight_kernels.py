@@ -98,11 +98,9 @@ def test_a_head_outside_the_ring_is_taken_modulo_its_slots(cuda, head):
     assert_same(cuda, "hindsight_assemble", **ring.arguments(rng.integers(0, 120, 400)))
 
 
-@pytest.mark.parametrize("strategy", Strategy)
-@pytest.mark.parametrize(("lanes", "slots", "turns", "ends"), RINGS)
-@pytest.mark.parametrize(("n", "n_step", "weigh"), [(0, 1, 1), (1, 1, 1), (2, 3, 0), (700, 40, 1)])
-def test_sample_relabelled(cuda, strategy, lanes, slots, turns, ends, n, n_step, weigh):
-    rng, rows = np.random.default_rng(n), lanes * slots
+def relabelling(rng, strategy, lanes, slots, turns, ends, n, n_step, weigh):
+    """Arguments of `sample_relabelled`."""
+    rows = lanes * slots
     ring = random_ring(
         rng,
         lanes=lanes,
@@ -143,8 +141,18 @@ def test_sample_relabelled(cuda, strategy, lanes, slots, turns, ends, n, n_step,
         "goal": 5,
         "goal_width": args.pop("width"),
     }
-    unused = {name: args.pop(name) for name in ("last", "donor", "index")}
-    assert_same(cuda, "sample_relabelled", **args, **batch, index=len(unused["index"]))
+    for name in ("last", "donor"):
+        del args[name]
+    return args | batch | {"index": n}
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize(("lanes", "slots", "turns", "ends"), RINGS)
+@pytest.mark.parametrize(("n", "n_step", "weigh"), [(0, 1, 1), (1, 1, 1), (2, 3, 0), (700, 40, 1)])
+def test_sample_relabelled(cuda, strategy, lanes, slots, turns, ends, n, n_step, weigh):
+    rng = np.random.default_rng(n)
+    args = relabelling(rng, strategy, lanes, slots, turns, ends, n, n_step, weigh)
+    assert_same(cuda, "sample_relabelled", **args)
 
 
 @pytest.mark.parametrize("n", [0, 1, 257, 3000])

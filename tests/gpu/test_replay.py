@@ -20,7 +20,14 @@ from onegraph.kernels.common.layout import (
     Schedule,
 )
 from onegraph.kernels.device import Device, HostDevice
-from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, tree
+from onegraph.kernels.replay import (
+    raw_weights,
+    refresh_drawn,
+    refresh_slot,
+    refresh_touched,
+    sample_batch,
+    tree,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -247,7 +254,7 @@ def test_weights_in_two_launches(cuda, rng, cap, n, beta) -> None:
     assert_pair(cuda, "scale_weights", scaling, cap)
 
 
-def sampling(rng, capacity, lanes, n, n_step, weigh, width=5, padded=8) -> Args:
+def sampling(rng, capacity, lanes, n, n_step, weigh, width=5, padded=8, each=1) -> Args:
     slots = capacity // lanes
     filled = max(1, slots * 3 // 4) * lanes
     leaves, nodes = make_tree(rng, capacity)
@@ -287,6 +294,8 @@ def sampling(rng, capacity, lanes, n, n_step, weigh, width=5, padded=8) -> Args:
         "seed": 0xFEDCBA9876543210,
         "strata": n % 2 * n,
         "weigh": weigh,
+        "each": each,
+        "warps": sample_batch.warps_of(n, each),
     }
 
 
@@ -298,6 +307,30 @@ def test_sample_batch(cuda, rng, cap, capacity, lanes, n, n_step, weigh) -> None
     width, padded = [(5, 8), (64, 64), (130, 136)][n_step % 3]
     args = sampling(rng, capacity, lanes, n, n_step, weigh, width, padded)
     assert_pair(cuda, "sample_batch", args, cap)
+
+
+@pytest.mark.parametrize(("capacity", "lanes"), [(1, 1), (33, 1), (50, 1), (1025, 5), (40_000, 64)])
+@pytest.mark.parametrize("n", [0, 1, 7, 9, 64, 1023, 9000])
+@pytest.mark.parametrize(
+    ("n_step", "width", "padded"),
+    [(1, 5, 8), (3, 64, 64), (4, 130, 136), (5, 3, 5), (70, 17, 20)],
+)
+def test_sample_batch_of_several_rows_a_warp(
+    cuda, rng, cap, capacity, lanes, n, n_step, width, padded
+) -> None:
+    together = sample_batch.TOGETHER
+    args = sampling(rng, capacity, lanes, n, n_step, n % 2, width, padded, together)
+    assert_pair(cuda, "sample_batch", args, cap)
+
+
+@pytest.mark.parametrize("each", [1, sample_batch.TOGETHER])
+@pytest.mark.parametrize("total", [0.0, np.nan])
+def test_sample_batch_of_a_tree_that_is_broken(cuda, rng, each, total) -> None:
+    """Whatever the nodes hold, every index is a leaf's."""
+    args = sampling(rng, 1025, 5, 100, 3, 1, each=each)
+    args["nodes"][-1] = total
+    args["nodes"][:5] = total
+    assert_pair(cuda, "sample_batch", args, 4096)
 
 
 def test_sample_batch_leaves_its_ticket_for_the_next_launch(cuda, rng) -> None:
@@ -362,7 +395,13 @@ def test_priorities_in_several_launches(cuda, rng, cap, capacity, n, alpha, eps)
     assert_pair(cuda, "write_priorities", write, cap)
     written = on(HostDevice(), "write_priorities", write, cap)
     nodes = args["nodes"]
-    for level in refresh_drawn.levels(capacity):
+    touched = {k: args[k] for k in ("nodes", "index", "leaf_count", "n")}
+    touched |= {"leaves": written["leaves"], "lanes": n * refresh_touched.LANES}
+    assert_pair(cuda, "refresh_touched", touched, cap)
+    alone = refresh_touched.pays(capacity, n)
+    if alone:
+        nodes = on(HostDevice(), "refresh_touched", touched, cap)["nodes"]
+    for level in refresh_drawn.levels(capacity, 2 if alone else 1):
         refresh = {
             "leaves": written["leaves"],
             "nodes": nodes,

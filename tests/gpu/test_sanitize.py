@@ -30,6 +30,7 @@ from onegraph.kernels.device import Device
 from onegraph.kernels.device.base import Matmul
 from onegraph.kernels.env.env_market import Fill, RewardKind, Sizing
 from onegraph.kernels.learner.advance_counters import COLLECT
+from onegraph.kernels.replay.hindsight_assemble import Strategy
 from onegraph.stages.registry import ALL, up_to
 from onegraph.trainer.blocks import grouping
 
@@ -88,8 +89,17 @@ CASES: dict[str, Callable[[Device], None]] = {
     "column_sum": lambda d: learner.test_column_sum(d, 33, 33),
     "component_norms": lambda d: optim.test_component_norms(d, 1001, 3, 1),
     "apply_step": lambda d: fused.test_apply_step(d, (33, 16, 36, 52, 4, 1)),
+    "draw_batch": lambda d: [
+        fused.test_draw_batch(d, 4096, each, 1025, 5, 65, 5, 130, 136) for each in (1, 8)
+    ],
+    "draw_relabelled": lambda d: fused.test_draw_relabelled(
+        d, Strategy.RANDOM, 7, 100, 60, 0.1, 70, 5
+    ),
     "draw_rows": lambda d: fused.test_draw_rows(d, 4096, 700, 7, 65, 3, 130, 136),
     "td_pass": lambda d: fused.test_td_pass(d, (33, 16, 36, 52, 4, 1), 3, 4),
+    "write_back": lambda d: [
+        fused.test_write_back(d, 4096, form, 1025, 32_769) for form in fused.Form
+    ],
     "denoise_loss": lambda d: aux.test_denoise_loss(d, 257, 5, 8, 0.7),
     "depth_masks": lambda d: trunk.test_depth_masks(d, 33, 0.3),
     "dqn_loss": lambda d: learner.test_dqn_loss(d, 257, 5, 1, 1, 0),
@@ -144,8 +154,14 @@ CASES: dict[str, Callable[[Device], None]] = {
     ),
     "refresh_inserted": lambda d: replay.test_refresh_inserted(d, _rng(), 33, 40, 39),
     "refresh_slot": lambda d: replay.test_refresh_inserted(d, _rng(), 2000, 20, 7),
+    "refresh_touched": lambda d: replay.test_priorities_in_several_launches(
+        d, _rng(), 4096, 40_000, 32, 0.6, 1e-6
+    ),
     "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1),
-    "sample_batch": lambda d: replay.test_sample_batch(d, _rng(), 4096, 700, 7, 64, 3, 1),
+    "sample_batch": lambda d: (
+        replay.test_sample_batch(d, _rng(), 4096, 700, 7, 64, 3, 1),
+        replay.test_sample_batch_of_several_rows_a_warp(d, _rng(), 4096, 1025, 5, 65, 5, 17, 20),
+    ),
     "scale_weights": lambda d: replay.test_weights_in_two_launches(d, _rng(), 4096, 257, 0.4),
     "scaled_add": lambda d: trunk.test_scaled_add_and_its_gradient(d, 257, 1.25, 1),
     "scaled_add_grad": lambda d: trunk.test_scaled_add_and_its_gradient(d, 257, 1.25, 1),

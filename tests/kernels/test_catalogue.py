@@ -330,10 +330,22 @@ def test_who_starts_early_waits_by_itself():
         assert not spec.early or "wait_for_grid();" in spec.source.read_text(), spec.name
 
 
+def with_headers(source: Path) -> set[str]:
+    """What a source includes, and what that does."""
+    found = set()
+    for header in re.findall(r'#include "([^"]+)"', strip_comments(source.read_text())):
+        found |= {header} | with_headers(INCLUDE / header)
+    return found
+
+
 def test_who_waits_for_all_blocks_says_that_they_must_run_at_once():
+    """Nothing else has a use for the barrier's header, itself or through another."""
     for spec in KERNELS.values():
-        waits = "grid_arrive(" in strip_comments(spec.source.read_text())
+        waits = "fused/grid_barrier.cuh" in with_headers(spec.source)
         assert waits is spec.resident, spec.name
+    assert {name for name, spec in KERNELS.items() if spec.resident} == {
+        *("apply_step", "draw_batch", "draw_relabelled", "write_back"),
+    }
 
 
 # ---------------------------------------------------------------- arrays touched in part

@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 from fused_cases import SIZES, apply_case, layout, td_case
-from gpu.test_fused_kernels import drawing
-from gpu.test_replay import on, sampling
+from gpu.test_fused_kernels import drawing, drawing_all, writing_back
+from gpu.test_replay import on, poison, sampling
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pair_runs import run_host
 
-from onegraph.kernels.common.layout import ADAM_GROUPS, DIAGNOSTICS, Counter
+from onegraph.kernels.common.layout import ADAM_GROUPS, DIAGNOSTICS, Counter, Schedule
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.fused.apply_step import blocks_of, tiles_of
 from onegraph.kernels.fused.td_pass import ROWS, STATIC_BYTES, TwoLayers, fits, shared_bytes, takes
+from onegraph.kernels.fused.write_back import Form
 
 NET = (8, 4, 4)
 
@@ -404,6 +407,108 @@ def test_draw_rows_is_sample_batch_but_for_the_scale_of_its_weights(n, width, pa
     if n:
         scaled = (found["raw"][:n] / found["raw"][:n].max()).astype(np.float32)
         np.testing.assert_array_equal(scaled, wanted["weights"][:n])
+
+
+# ---------------------------------------------------------------- draw_batch
+
+
+def test_draw_batch_by_hand() -> None:
+    """Of leaves 1 and 3 four strata draw 0, 1, 1, 1; at beta 1 they weigh 2 and 2/3, so 1 and 1/3.
+
+    The second place of `largest` is this launch's; the step's counters advance.
+    """
+    args = drawing_all(np.random.default_rng(0), 2, 1, 4, 1, 5, 8, 1)
+    leaves = np.array([1, 3], np.float32)
+    args["counters"][Counter.FILLED] = 2
+    args["schedule"][Schedule.BETA] = 1
+    args |= {"leaves": leaves, "nodes": np.array([4.0]), "strata": 4, "skip": np.zeros(1, np.int32)}
+    args |= {"barrier": np.array([1 << 31], np.uint32), "largest": np.array([9.0, 0.0])}
+    found = on(HostDevice(), "draw_batch", args, 1)
+    assert found["index"][:4].tolist() == [0, 1, 1, 1]
+    np.testing.assert_allclose(found["weights"][:4], [1, 1 / 3, 1 / 3, 1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(found["raw"][:4], [2, 2 / 3, 2 / 3, 2 / 3], rtol=1e-15)
+    assert found["largest"].tolist() == [0, 2]
+    assert found["barrier"].tolist() == [0]
+    assert found["counters"][Counter.RNG] == args["counters"][Counter.RNG] + 1
+    # beta goes from .9 to .1 in a hundred steps, by a cosine; the step after the eleventh reads it
+    assert found["schedule"][Schedule.BETA] == pytest.approx(
+        0.1 + 0.4 * (1 + np.cos(np.pi * 12 / 100))
+    )
+
+
+@pytest.mark.parametrize("n", [0, 1, 65, 1300])
+@pytest.mark.parametrize(("capacity", "lanes"), [(1, 1), (33, 1), (1025, 5)])
+def test_draw_batch_is_the_kernels_that_it_replaces(n, capacity, lanes) -> None:
+    args = drawing_all(np.random.default_rng(n), capacity, lanes, n, 3, 5, 8, 8)
+    found = on(HostDevice(), "draw_batch", args, 1)
+    sampled = sampling(np.random.default_rng(n), capacity, lanes, n, 3, 1, 5, 8, 8)
+    for name, values in on(HostDevice(), "sample_batch", sampled, 1).items():
+        if name != "ticket":
+            np.testing.assert_array_equal(found[name], values, err_msg=name)
+    names = ("counters", "schedule", "params", "skip")
+    advance = {name: args[name] for name in names} | {"program": 0, "lanes": 3, "slots": 4}
+    for name, values in on(HostDevice(), "advance_counters", advance, 1).items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def test_draw_batch_refuses_rows_that_do_not_share_a_warp() -> None:
+    args = drawing_all(np.random.default_rng(0), 33, 1, 5, 1, 5, 8, 8)
+    with pytest.raises(ValueError, match="takes 1 row at a time or 8, not 2"):
+        on(HostDevice(), "draw_batch", args | {"each": 2}, 1)
+
+
+# ---------------------------------------------------------------- write_back
+
+
+def test_write_back_by_hand() -> None:
+    """Position 3 has the last word on slot 2; slot 0 was overwritten, and slot 1 gets no number."""
+    args = {
+        "td": np.array([1, 7, np.nan, 3, 5], np.float32),
+        "index": np.array([2, 0, 1, 2, 3], np.int32),
+        "sampled_generation": np.array([1, 1, 1, 1, 1], np.uint32),
+        "generation": np.array([2, 1, 1], np.uint32),
+        "leaf": poison(5, "f32"),
+        "leaves": np.array([0.25, 0.5, 0], np.float32),
+        "nodes": np.array([0.75]),
+        "owner": np.full(3, -1, np.int32),
+        "max_leaf": np.array([2], np.float32),
+        "diagnostics": np.zeros(DIAGNOSTICS, np.int64),
+        "barrier": np.zeros(1, np.uint32),
+        "ticket": np.zeros(1, np.uint32),
+        "n": 5,
+        "leaf_count": 3,
+        "alpha": 1.0,
+        "eps": 0.0,
+        "blocks": 1,
+    }
+    for form in Form:
+        found = on(HostDevice(), "write_back", args | {"form": int(form)}, 1)
+        assert found["leaf"].tolist() == [1, 0, 0, 3, 0]
+        assert found["leaves"].tolist() == [0.25, 0.5, 3]
+        assert found["nodes"].tolist() == [3.75]
+        assert found["owner"].tolist() == [-1, -1, -1]
+        assert found["max_leaf"].tolist() == [3]
+        assert found["diagnostics"].tolist() == [1, 1, *[0] * (DIAGNOSTICS - 2)]
+        assert found["barrier"].tolist() == [1 << 31]
+    with pytest.raises(ValueError, match="3 is not a valid Form"):
+        on(HostDevice(), "write_back", args | {"form": 3}, 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(0, 300),
+    capacity=st.sampled_from([1, 31, 33, 700, 1025, 33_000]),
+    alpha=st.sampled_from([0.0, 0.6, 1.0, 2.0]),
+    form=st.sampled_from(Form),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_write_back_is_the_kernel_that_it_replaces(n, capacity, alpha, form, seed) -> None:
+    args = writing_back(np.random.default_rng(seed), capacity, n, form, alpha)
+    found = on(HostDevice(), "write_back", args, 1)
+    own = ("leaf", "barrier", "ticket", "form", "blocks")
+    wanted = {name: value for name, value in args.items() if name not in own}
+    for name, values in on(HostDevice(), "update_priorities", wanted, 1).items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
 def test_the_cases_have_gaps_and_aligned_tensors() -> None:

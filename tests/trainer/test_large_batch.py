@@ -47,3 +47,18 @@ def test_sizes_alone_choose_the_kernels():
     trainer = trainer_on(HostDevice(), ALL, config(**LARGE))
     assert "refresh_slot" in kernels(trainer.collect_program)
     trainer.close()
+
+
+def test_a_part_of_level_1_is_recomputed_alone(monkeypatch):
+    """2,048 leaves have 64 nodes above them, of which a batch of 32 touches a half at most."""
+    monkeypatch.setattr(update_priorities, "AT_ONCE", 16)
+    settings = config(learn__batch_size=32, loop__start_steps=64, replay__capacity=2048)
+
+    def trajectory(at):
+        trainer = trainer_on(HostDevice(), at, settings)
+        assert ("refresh_touched" in kernels(trainer.learn_program)) is (1 in at)
+        seen = [*steps(trainer, 4), trainer.workspace.read("replay_nodes").tobytes()]
+        trainer.close()
+        return seen
+
+    assert trajectory(ALL - {7}) == trajectory(frozenset())
