@@ -22,7 +22,7 @@ from onegraph.kernels.learner.publish import RECORD
 RING = 7
 PARTS = 5
 
-#: Where groups end: nothing, one parameter, groups of one, tensors aligned and not, a tile and more.
+#: Where groups end: nothing, one parameter, groups of one, aligned and not, a tile and more.
 LAYOUTS: dict[str, tuple[int, ...]] = {
     "none": (0,) * 7,
     "one": (1,) * 7,

@@ -1,4 +1,4 @@
-"""From the gradients of the parameters to what a step leaves behind, for any network, in one launch.
+"""From the parameters' gradients to what a step leaves behind, for any network, in one launch.
 
 What follows the backward passes of a learning step::
 
@@ -27,12 +27,12 @@ its four in order, a warp its threads as `reduce` does, a tile its eight warps i
 of 32 tiles, warp w takes rows w, w + 16, …: it adds a row's tiles of a group as `reduce` does, and
 rows in order; the warps are added in order. So the grid does not change the numbers.
 
-Each gradient is within float32, and a sum of two may not be. The kernels replaced would find such an
-element; here a step is skipped if the sum of the components' scaled norms is beyond float32, and so
-is one with a projection if twice that sum is.
+Each gradient is within float32, and a sum of two may not be. The kernels replaced would find such
+an element; here a step is skipped if the sum of the components' scaled norms is beyond float32, and
+so is one with a projection if twice that sum is.
 
-``vaccinated`` has a bit for each group in which the vaccine's gradient counts; in others it is taken
-to be 0, whatever is there. ``barrier`` is the word of the wait (`grid_barrier.cuh`).
+``vaccinated`` has a bit for each group in which the vaccine's gradient counts; in others it is
+taken to be 0, whatever is there. ``barrier`` is the word of the wait (`grid_barrier.cuh`).
 """
 
 from __future__ import annotations
@@ -244,9 +244,9 @@ def update_step(
     """One step of the parameters by their gradients; see the module's text.
 
     ``aux``, ``vaccine``, ``ready``, and ``q``, ``v_hi`` and ``v_lo`` [n] are not touched by a step
-    without the part that they are of, nor is ``removed`` [1] by one without a vaccine. ``partial`` is
-    [tiles, `terms_of`]. ``blocks`` (`blocks_of`), ``held`` (`held_of`) and ``shared_bytes``, that
-    many slots (`slot_bytes`), shape the launch alone; the top bit of `barrier` flips.
+    without the part that they are of, nor is ``removed`` [1] by one without a vaccine. ``partial``
+    is [tiles, `terms_of`]. ``blocks`` (`blocks_of`), ``held`` (`held_of`) and ``shared_bytes``,
+    that many slots (`slot_bytes`), shape the launch alone; the top bit of `barrier` flips.
 
     Raises:
         ValueError: scalars that say different things of the launch's shape.
@@ -299,9 +299,7 @@ def update_step(
     batch_stats(loss, td, q_taken, stats, n=n)
     publish(stats, clip, counters, schedule, diagnostics, skip, record, history, ring=ring)
     if readies:
-        iqn_readiness(
-            loss, skip, ready, n=n, decay=ready_decay, low=ready_low, high=ready_high
-        )
+        iqn_readiness(loss, skip, ready, n=n, decay=ready_decay, low=ready_low, high=ready_high)
     if modulates:
         iql_modulate(
             td,
@@ -369,9 +367,7 @@ def _terms(
     return np.concatenate(parts)
 
 
-def _totals(
-    terms: NDArray[np.float64], groups: Sequence[tuple[int, slice]]
-) -> NDArray[np.float64]:
+def _totals(terms: NDArray[np.float64], groups: Sequence[tuple[int, slice]]) -> NDArray[np.float64]:
     """The terms of each group [7, 6] from those of the tiles."""
     warps = BLOCK // WARP
     rows = -(-len(terms) // (WARP * warps)) * warps
@@ -414,16 +410,15 @@ def _verdict(
         square += e * e * aa
         cross += e * av
         square += np.where(s != 0.0, 2.0 * s * e * ga, 0.0)
-    norm = lane_sum(square, WARP)
-    along, vaccine = lane_sum(cross, WARP), lane_sum(vv, WARP)
+    norm, along, vaccine = (float(lane_sum(sums, WARP)) for sums in (square, cross, vv))
     conflict = along < 0.0 and np.isfinite(along) and np.isfinite(vaccine) and vaccine > 0.0
     factor = along / vaccine if conflict else 0.0
     if conflict:
         norm -= factor * along
-    norm = np.float64(0.0) if norm < 0.0 else np.sqrt(norm)
+    norm = 0.0 if norm < 0.0 else float(np.sqrt(norm))
     bound = float(np.sum(np.where(np.isnan(lengths), 0.0, lengths))) * (2.0 if conflict else 1.0)
     beyond = (with_aux or conflict) and bound > np.finfo(np.float32).max
-    return norm, factor, bool(np.isfinite(norm) and not beyond)
+    return norm, factor, bool(np.isfinite(norm)) and not beyond
 
 
 def _adam(

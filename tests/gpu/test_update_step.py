@@ -1,4 +1,4 @@
-"""`update_step` on a GPU against its twin, bit for bit: whatever the grid and what a block holds."""
+"""`update_step` on a GPU against its twin, bit for bit, on any grid and whatever a block holds."""
 
 from __future__ import annotations
 
