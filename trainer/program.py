@@ -12,13 +12,10 @@ from typing import Literal
 
 from onegraph.kernels.common.layout import (
     COUNTERS,
-    DIAGNOSTICS,
     SCHEDULE_PARAMS,
     SCHEDULES,
 )
 from onegraph.kernels.learner.advance_counters import initial_schedule
-from onegraph.kernels.learner.maintain import blocks_for
-from onegraph.kernels.learner.publish import RECORD
 from onegraph.stages.program import (
     Buffer,
     Copy,
@@ -40,6 +37,7 @@ from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.learner import Learner, adam_groups
 from onegraph.trainer.legacy.parts import LegacyParts
 from onegraph.trainer.network import Pass
+from onegraph.trainer.publication import published_statistics
 from onegraph.trainer.replay import (
     DeviceReplay,
     batch_buffers,
@@ -142,7 +140,7 @@ class DqnPrograms:
             ("philox-per", "learn", "sample"): self._sample_with_philox,
             ("gpu-counters", "learn", "sample"): self._sample_in_place,
             ("gpu-counters", "learn", "counters"): lambda: self._device_counters(0),
-            ("gpu-counters", "learn", "statistics"): self._published_statistics,
+            ("gpu-counters", "learn", "statistics"): lambda: published_statistics(shapes),
             ("gpu-counters", "collect", "counters"): lambda: self._device_counters(1),
             ("gpu-counters", "collect", "act"): self._device_act,
             ("epoch-graph", "epoch", "control"): loop_control,
@@ -242,41 +240,6 @@ class DqnPrograms:
         """The pass that collection acts by, and where it leaves the action values."""
         emit = self.shapes.network.emit("act_", self.shapes.lanes, Pass.ACT)
         return emit, self.shapes.network.act(emit, Ref(self.environment.names.obs), Pass.ACT)
-
-    def _published_statistics(self) -> Fragment:
-        """The target update beside the statistics and their publication, in one launch."""
-        ring, size = self.shapes.ring, self.shapes.network.size
-        return Fragment(
-            (
-                Launch(
-                    "maintain",
-                    {
-                        "target": Ref("theta_target"),
-                        "param": Ref("theta"),
-                        "loss": Ref("loss"),
-                        "td": Ref("td"),
-                        "q_taken": Ref("q_taken"),
-                        "clip": Ref("clip"),
-                        "counters": Ref("counters"),
-                        "schedule": Ref("schedule"),
-                        "diagnostics": Ref("diagnostics"),
-                        "skip": Ref("skip"),
-                        "record": Ref("record"),
-                        "history": Ref("history"),
-                        "size": size,
-                        "every": self.shapes.target_every,
-                        "n": self.shapes.batch,
-                        "ring": ring,
-                        "blocks": blocks_for(size),
-                    },
-                ),
-            ),
-            (
-                Buffer("record", (RECORD,), "f64", "pinned"),
-                Buffer("history", (ring, RECORD), "f64", persistent=True),
-                Buffer("diagnostics", (DIAGNOSTICS,), "i64", persistent=True),
-            ),
-        )
 
     # ---------------------------------------------------------------- learn
 

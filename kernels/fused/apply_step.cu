@@ -6,7 +6,6 @@
 // Between the gradients and their use all blocks wait for one another once, for the norm; what a
 // block's last tile needs then, it has asked for before, and its gradients have stayed in registers.
 #include "fused/grid_barrier.cuh"
-#include "fused/programmatic.cuh"
 #include "learner/gemm.cuh"
 #include "learner/publish.cuh"
 #include "replay/priorities.cuh"
@@ -214,7 +213,6 @@ extern "C" __global__ void __launch_bounds__(256) apply_step(
     Stats stats = {};
 
     if (publishes) {
-        wait_for_grid();
         // It gives no gradients, so that nobody need wait for it.
         if (!alone && threadIdx.x == 0) arrived = grid_arrive(barrier, waiting, true);
         // What is published is fetched before the norm is waited for.
@@ -223,20 +221,17 @@ extern "C" __global__ void __launch_bounds__(256) apply_step(
         stats = block_stats(loss, td, q_taken, n);
     }
     if (prioritises) {
-        wait_for_grid();
         block_priorities<8>(td, index, sampled_generation, generation, leaves, nodes, owner,
                             max_leaf, diagnostics, n, leaf_count, alpha, leaf_eps);
     }
     if (works) {
-        // What this block's last tile holds is asked for before anything is waited for: nothing in
-        // this step has changed it yet.
+        // What this block's last tile holds is asked for first: it comes while the gradients are made.
         const int worker = alone ? 0 : (int)blockIdx.x - 1;
         const int count = worker < tiles ? (tiles - 1 - worker) / workers + 1 : 0;
         const int last = count ? worker + (count - 1) * workers : 0;
         Mine mine(place_of(layers, last), count > 0);
         State before;
         before.load(adam, mine);
-        wait_for_grid();
 #pragma unroll 1
         for (int tile = worker; tile < tiles; tile += workers) {
             const Place p = place_of(layers, tile);

@@ -1,4 +1,5 @@
 // Sums over one block of LANES threads in one stated order (see reduce.py). Thread 0 gets the result.
+// A larger block's other threads take part, and what they give is left out.
 #pragma once
 
 #define LANES 256
@@ -23,7 +24,7 @@ __device__ __noinline__ double block_sum(double value) {
     __shared__ double lanes[LANES];
     int t = threadIdx.x;
     __syncthreads();  // the last call's readers are done
-    lanes[t] = value;
+    if (t < LANES) lanes[t] = value;
     __syncthreads();
     if (t < 128) lanes[t] += lanes[t + 128];
     __syncthreads();
@@ -40,7 +41,7 @@ __device__ inline double block_max(double value) {
     __shared__ double lanes[LANES];
     int t = threadIdx.x;
     __syncthreads();
-    lanes[t] = value;
+    if (t < LANES) lanes[t] = value;
     __syncthreads();
     for (int width = 128; width; width >>= 1) {
         if (t < width) lanes[t] = nan_max(lanes[t], lanes[t + width]);

@@ -23,6 +23,7 @@ from gpu import test_matmul as tiles
 from gpu import test_optim_kernels as optim
 from gpu import test_replay as replay
 from gpu import test_trunk_kernels as trunk
+from gpu import test_update_step as updating
 from pair_runs import run_on
 from scratch_rules import run_poisoned
 
@@ -172,6 +173,10 @@ CASES: dict[str, Callable[[Device], None]] = {
     "target_update": lambda d: learner.test_target_update(d, 257, 0.005, 0, 1, 0),
     "tree_descend": lambda d: replay.test_tree_descend(d, _rng(), 1, 1025, 33, 0.5),
     "update_priorities": lambda d: replay.test_update_priorities(d, _rng(), 1025, 1025, 0.6, 1e-6),
+    "update_step": lambda d: (
+        updating.test_update_step(d, "odd", "full", 1),
+        updating.test_update_step(d, "one", "plain", 1),
+    ),
     "vaccine_partial": lambda d: optim.test_vaccine_partial(d, 1001, 3),
     "sample_relabelled": lambda d: [
         hindsight.test_sample_relabelled(d, strategy, 5, 33, 50, 0.5, 700, 40, 1)

@@ -322,6 +322,9 @@ def test_what_the_fused_kernels_ask_of_a_device():
     assert apply_step.resident  # its blocks wait for one another
     assert not apply_step.early
     assert (draw_rows.resident, draw_rows.early, draw_rows.cluster) == (False, False, "")
+    update_step = find("update_step")
+    assert (update_step.resident, update_step.early) == (True, False)
+    assert (update_step.shared, update_step.block) == ("shared_bytes", 512)
 
 
 def test_who_starts_early_waits_by_itself():
