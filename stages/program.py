@@ -329,12 +329,55 @@ class Memset(Op):
         yield f"memset{'_sync' if self.blocking else ''} {self.dst}"
 
 
+@dataclass(frozen=True)
+class Copy(Op):
+    """Copy between buffers; the direction follows from their spaces and is stated.
+
+    ``via`` names the array method that a device-to-host copy goes through, where a stage is about
+    that method (the deprecated ``to_host``).
+    """
+
+    kind: ClassVar[str] = "copy"
+    dst: Ref
+    src: Ref
+    direction: Literal["htod", "dtoh", "dtod"]
+    via: Literal["", "to_host"] = ""
+
+    @property
+    def written(self) -> tuple[Ref, ...]:
+        """What it writes."""
+        return (self.dst,)
+
+    @property
+    def touched(self) -> tuple[Ref, ...]:
+        """What it reads or writes."""
+        return self.dst, self.src
+
+    def reads(self) -> frozenset[str]:
+        return frozenset({self.src.buffer})
+
+    def writes(self) -> frozenset[str]:
+        return frozenset({self.dst.buffer})
+
+    def calls(self) -> Counter[str]:
+        return Counter({"dtoh": 1, "sync": 1} if self.direction == "dtoh" else {self.direction: 1})
+
+    @property
+    def label(self) -> str:
+        return f"copy_{self.direction} {self.dst} <- {self.src}"
+
+    def lines(self) -> Iterator[str]:
+        yield self.label + (f" via {self.via}()" if self.via else "")
+
+
 #: Work on the device of which it is known what it touches.
-Work = Launch | MatmulOp | MatmulGroup | Memset
+Work = Launch | MatmulOp | MatmulGroup | Memset | Copy
 
 
 def work(op: Op) -> Work | None:
     """`op` as work of which it is known what it touches; ``None`` if it is another kind."""
+    if isinstance(op, Copy) and op.direction != "dtod":
+        return None
     return op if isinstance(op, Work) else None
 
 
@@ -357,16 +400,40 @@ def conflict(one: Sequence[Work], other: Sequence[Work]) -> tuple[Work, Work, Re
 
 
 @dataclass(frozen=True)
-class Branches(Op):
-    """Lists of ops of which none depends on another: side by side in a graph.
+class Forked(Op):
+    """Holds ops of which some run side by side in a graph.
 
     Outside a graph they are run one after another, so that there they are no op of their own:
-    `StepProgram.ops` gives their members.
+    `StepProgram.ops` gives its members.
+    """
+
+    @property
+    def members(self) -> tuple[Op, ...]:
+        """What it holds, in an order in which it can be run."""
+        raise NotImplementedError
+
+    def map_ops(self, change: Callable[[Op], Op]) -> Forked:
+        """It with `change` applied to each member."""
+        raise NotImplementedError
+
+    def reads(self) -> frozenset[str]:
+        return frozenset().union(*(op.reads() for op in self.members))
+
+    def writes(self) -> frozenset[str]:
+        return frozenset().union(*(op.writes() for op in self.members))
+
+    def calls(self) -> Counter[str]:
+        return sum((op.calls() for op in self.members), Counter[str]())
+
+
+@dataclass(frozen=True)
+class Branches(Forked):
+    """Lists of ops of which none depends on another: side by side in a graph.
 
     Raises:
-        ProgramError: fewer than two branches, an empty one, an op that is no launch, product or
-            stream-ordered memset, one with an op group of its own, or a branch that writes what
-            another reads or writes.
+        ProgramError: fewer than two branches, an empty one, an op that is no launch, product,
+            copy on the device or stream-ordered memset, one with an op group of its own, or a
+            branch that writes what another reads or writes.
     """
 
     kind: ClassVar[str] = "branches"
@@ -382,7 +449,8 @@ class Branches(Op):
             if work(op) is None or not graphable(op):
                 raise ProgramError(
                     f"{next(op.lines())} can't stand in a branch: that takes launches, matrix"
-                    " products and memsets in stream order; put it before or after"
+                    " products, copies on the device and memsets in stream order; put it before or"
+                    " after"
                 )
             if op.group:
                 raise ProgramError(f"{op.label}: the group is that of the branches as a whole")
@@ -406,15 +474,6 @@ class Branches(Op):
         """The branches with `change` applied to each member."""
         return replace(self, branches=tuple(tuple(map(change, b)) for b in self.branches))
 
-    def reads(self) -> frozenset[str]:
-        return frozenset().union(*(op.reads() for op in self.members))
-
-    def writes(self) -> frozenset[str]:
-        return frozenset().union(*(op.writes() for op in self.members))
-
-    def calls(self) -> Counter[str]:
-        return sum((op.calls() for op in self.members), Counter[str]())
-
     @property
     def label(self) -> str:
         return f"{len(self.branches)} branches"
@@ -431,48 +490,17 @@ class Branches(Op):
 
 
 def opened(ops: Iterable[Op]) -> Iterator[Op]:
-    """`ops` with the members of branches in their place, one branch after another."""
+    """`ops` with the members of what is forked in its place."""
     for op in ops:
-        if isinstance(op, Branches):
+        if isinstance(op, Forked):
             yield from op.members
         else:
             yield op
 
 
 def changed(op: Op, change: Callable[[Op], Op]) -> Op:
-    """`change` of an op, or of each member of branches."""
-    return op.map_ops(change) if isinstance(op, Branches) else change(op)
-
-
-@dataclass(frozen=True)
-class Copy(Op):
-    """Copy between buffers; the direction follows from their spaces and is stated.
-
-    ``via`` names the array method that a device-to-host copy goes through, where a stage is about
-    that method (the deprecated ``to_host``).
-    """
-
-    kind: ClassVar[str] = "copy"
-    dst: Ref
-    src: Ref
-    direction: Literal["htod", "dtoh", "dtod"]
-    via: Literal["", "to_host"] = ""
-
-    def reads(self) -> frozenset[str]:
-        return frozenset({self.src.buffer})
-
-    def writes(self) -> frozenset[str]:
-        return frozenset({self.dst.buffer})
-
-    def calls(self) -> Counter[str]:
-        return Counter({"dtoh": 1, "sync": 1} if self.direction == "dtoh" else {self.direction: 1})
-
-    @property
-    def label(self) -> str:
-        return f"copy_{self.direction} {self.dst} <- {self.src}"
-
-    def lines(self) -> Iterator[str]:
-        yield self.label + (f" via {self.via}()" if self.via else "")
+    """`change` of an op, or of each member of what is forked."""
+    return op.map_ops(change) if isinstance(op, Forked) else change(op)
 
 
 @dataclass(frozen=True)
@@ -665,7 +693,7 @@ class WhileGraph(GraphLaunch):
 
 
 #: Ops that a graph can hold.
-GRAPHABLE = (Launch, MatmulOp, MatmulGroup, Branches, GraphLaunch)
+GRAPHABLE = (Launch, MatmulOp, MatmulGroup, Forked, GraphLaunch)
 
 #: Ops that launch kernels, from one of a device's modules.
 LAUNCHING = (Launch, MatmulOp, MatmulGroup)

@@ -18,9 +18,11 @@ from onegraph.kernels.device.base import (
     DeviceEvent,
     Graph,
     GraphExec,
+    Matmul,
     Product,
 )
 from onegraph.kernels.device.ledger import StepCounts
+from onegraph.stages.dag import Dag
 from onegraph.stages.program import (
     Alloc,
     Branches,
@@ -451,6 +453,8 @@ class Runner:
                 return partial(device.matmul_group, products, module=op.module)
             case Branches():
                 return self._bind_branches(op)
+            case Dag():
+                return self._bind_dag(op)
             case Memset():
                 call = device.memset_sync if op.blocking else device.memset
                 return partial(call, space.resolve(op.dst))
@@ -497,6 +501,39 @@ class Runner:
                 with branch(index):
                     for action in actions:
                         action()
+
+    def _bind_dag(self, op: Dag) -> Action:
+        """A dag in a graph; one of a single lane needs no fork."""
+        actions = [self.bind(inner) for inner in op.ops]
+        if op.width == 1:
+            return partial(self._one_by_one, actions)
+        products: list[list[Matmul]] = [[] for _ in range(op.width)]
+        for inner, lane in zip(op.ops, op.lanes, strict=True):
+            if isinstance(inner, MatmulOp):
+                products[lane].append(inner.spec)
+        awaited = sorted({place for places in op.after for place in places})
+        mark = {place: number for number, place in enumerate(awaited)}
+        self.device.reserve_branches(products, len(mark))
+        steps = [
+            (lane, [mark[place] for place in places], mark.get(i), action)
+            for i, (lane, places, action) in enumerate(
+                zip(op.lanes, op.after, actions, strict=True)
+            )
+        ]
+        return partial(self._in_lanes, op.width, len(mark), steps)
+
+    @staticmethod
+    def _one_by_one(actions: Sequence[Action]) -> None:
+        for action in actions:
+            action()
+
+    def _in_lanes(
+        self, count: int, marks: int, steps: Sequence[tuple[int, list[int], int | None, Action]]
+    ) -> None:
+        with self.device.lanes(count, marks) as lane:
+            for index, after, mark, action in steps:
+                with lane(index, after, mark):
+                    action()
 
     def _bind_and_do(self, op: Op) -> None:
         self.bind(op, late=True)()

@@ -184,8 +184,10 @@ class CudaDevice(Device):
         self._queue: Any = self._stream.handle
         # Where branches beside the first are captured, an event for their end, and one for a fork.
         self._sides: list[tuple[Any, Any]] = []
-        self._forked: Any = None
+        self._forked_at: Any = None
         self._forked_into = 0
+        # Events for the ends of pieces of work that other lanes wait for.
+        self._marks: list[Any] = []
         self._branch_index = 0
         self._collecting = False
         self._modules: list[Any] = []
@@ -711,19 +713,21 @@ class CudaDevice(Device):
         finally:
             self._finish_capture()
 
-    # A fork as the CUDA programming guide has it: the streams of the further branches wait for an
-    # event of the capturing stream, which makes them part of the capture, and that stream waits
-    # for an event of each at the join. cuda.core's `split` would make its streams while capturing.
-    # The streams run nothing: a graph is launched on the training stream, after whose allocations
-    # its branches come as well.
+    # A fork as the CUDA programming guide has it: the streams of the further branches or lanes wait
+    # for an event of the capturing stream, which makes them part of the capture, and that stream
+    # waits for an event of each at the join. cuda.core's `split` would make its streams while
+    # capturing. The streams run nothing: a graph is launched on the training stream, after whose
+    # allocations its branches come as well.
 
-    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]]) -> None:
+    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]], marks: int) -> None:
         try:
-            if self._forked is None:
-                self._forked = self._gpu.create_event(EventOptions(timing_enabled=False))
+            if self._forked_at is None:
+                self._forked_at = self._gpu.create_event(EventOptions(timing_enabled=False))
             while len(self._sides) < len(products) - 1:
                 event = self._gpu.create_event(EventOptions(timing_enabled=False))
                 self._sides.append((self._gpu.create_stream(), event))
+            while len(self._marks) < marks:
+                self._marks.append(self._gpu.create_event(EventOptions(timing_enabled=False)))
             for branch, specs in enumerate(products):
                 if any(map(self._uses_cublaslt, specs)):
                     self._lt.reserve(branch)
@@ -732,9 +736,9 @@ class CudaDevice(Device):
 
     def _branch_out(self, count: int) -> None:
         op = f"fork into {count} branches"
-        self._check(driver.cuEventRecord(self._forked.handle, self._queue), op)
+        self._check(driver.cuEventRecord(self._forked_at.handle, self._queue), op)
         for stream, _ in self._sides[: count - 1]:
-            self._check(driver.cuStreamWaitEvent(stream.handle, self._forked.handle, 0), op)
+            self._check(driver.cuStreamWaitEvent(stream.handle, self._forked_at.handle, 0), op)
         self._forked_into = count
 
     def _enter_branch(self, index: int) -> None:
@@ -747,6 +751,18 @@ class CudaDevice(Device):
         self._branch_index = 0
         self._target = self._builder
         self._queue = self._builder.stream.handle
+
+    # A mark is an event behind the last node of a lane's stream. A stream that waits for it gets
+    # that node, beside its own last one, among those that its next node depends on; recorded again
+    # later, the event leaves that as it is.
+
+    def _set_mark(self, mark: int) -> None:
+        op = f"set mark {mark}"
+        self._check(driver.cuEventRecord(self._marks[mark].handle, self._queue), op)
+
+    def _await_mark(self, mark: int) -> None:
+        op = f"wait for mark {mark}"
+        self._check(driver.cuStreamWaitEvent(self._queue, self._marks[mark].handle, 0), op)
 
     def _join(self) -> None:
         self._leave_branch()
@@ -871,7 +887,8 @@ class CudaDevice(Device):
             self._lt = None
         self._workspaces.clear()
         self._sides.clear()
-        self._forked = None
+        self._forked_at = None
+        self._marks.clear()
         self._stream = self._current = self._target = self._queue = None
 
 

@@ -230,9 +230,11 @@ class HostDevice(Device):
     def _abandon_capture(self, graph: Graph) -> None:
         pass
 
-    # One branch is recorded after another: any order is right, or they would be no branches.
+    # Branches and lanes are recorded in the order in which they are asked for their work. Any order
+    # of branches is right, or they would be none; that of lanes is, because a mark is set before it
+    # is waited for.
 
-    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]]) -> None:
+    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]], marks: int) -> None:
         pass
 
     def _branch_out(self, count: int) -> None:
@@ -242,6 +244,12 @@ class HostDevice(Device):
         pass
 
     def _leave_branch(self) -> None:
+        pass
+
+    def _set_mark(self, mark: int) -> None:
+        pass
+
+    def _await_mark(self, mark: int) -> None:
         pass
 
     def _join(self) -> None:
