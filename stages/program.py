@@ -732,16 +732,22 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Merge:
-    """Consecutive phases that some kernels do together, and those kernels.
+    """Consecutive phases that become one, and the ops that take the place of theirs.
 
     Attributes:
         name: of the phase that takes their place.
-        phases: names; some of them may have no work.
+        phases: names; some of them may have no work. They may be those of merges before this one.
+        fragment: kernels that do the phases together; or what makes it of the phases' own ops,
+            which it is given in their order (`onegraph.stages.schedule.regrouped`).
     """
 
     name: str
     phases: tuple[str, ...]
-    fragment: Fragment
+    fragment: Fragment | Callable[[tuple[Op, ...]], Fragment]
+
+    def of(self, ops: tuple[Op, ...]) -> Fragment:
+        """The fragment in the place of `ops`, which are those of the phases."""
+        return self.fragment if isinstance(self.fragment, Fragment) else self.fragment(ops)
 
 
 class Parts(Protocol):
