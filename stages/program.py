@@ -585,17 +585,27 @@ class RecordEvent(Op):
         yield f"record_event {self.index} ({where}), timed"
 
 
+def waiting(after: tuple[str, ...] | None) -> str:
+    """In words what a phase or a child waits for, where that is not the one before it."""
+    return "" if after is None else f" after {', '.join(after) or 'nothing'}"
+
+
 @dataclass(frozen=True)
 class GraphLaunch(Op):
     """Launch `body` as one graph; nested graph launches become child graphs of it.
 
     The runner executes the body eagerly the first time (which loads every kernel and fixes every
     matmul plan), then captures it, and from then on launches the graph.
+
+    Attributes:
+        after: of a child, the names of those before it in its parent that it waits for; ``None``:
+            of the one before it. A parent that records events runs its children one by one.
     """
 
     kind: ClassVar[str] = "graph_launch"
     name: str
     body: tuple[Op, ...]
+    after: tuple[str, ...] | None = None
 
     def reads(self) -> frozenset[str]:
         return frozenset().union(*(op.reads() for op in self.body))
@@ -619,7 +629,7 @@ class GraphLaunch(Op):
         )
 
     def lines(self) -> Iterator[str]:
-        yield f"graph_launch {self.name} {{"
+        yield f"graph_launch {self.name}{waiting(self.after)} {{"
         for op in self.body:
             for line in op.lines():
                 yield "  " + line
@@ -715,11 +725,17 @@ def graphed(op: Op) -> Op:
 
 @dataclass(frozen=True)
 class Phase:
-    """A named part of the step. `tags` let a budget speak of a kind of phase (``sampling``)."""
+    """A named part of the step. `tags` let a budget speak of a kind of phase (``sampling``).
+
+    Attributes:
+        after: names of the phases that it waits for; ``None``: of the one before it. Where phases
+            are launched one by one they run in their order, which is one of those that it allows.
+    """
 
     name: str
     ops: tuple[Op, ...] = ()
     tags: frozenset[str] = frozenset()
+    after: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -782,6 +798,15 @@ class StepProgram:
             raise ProgramError(f"program {self.name}: buffer {twice[0]!r} is declared twice")
         if twice := [n for n, count in Counter(p.name for p in self.phases).items() if count > 1]:
             raise ProgramError(f"program {self.name}: phase {twice[0]!r} is declared twice")
+        before: set[str] = set()
+        for phase in self.phases:
+            if unknown := [n for n in phase.after or () if n not in before]:
+                raise ProgramError(
+                    f"program {self.name}: phase {phase.name!r} waits for {unknown[0]!r}, and no"
+                    f" phase of that name stands before it; name one of"
+                    f" {', '.join(sorted(before)) or 'none'}"
+                )
+            before.add(phase.name)
         known = set(names)
         for phase in self.phases:
             for op in phase.ops:
@@ -890,7 +915,8 @@ class StepProgram:
             lines += ["buffers"] + [f"  {b}" for b in sorted(self.buffers, key=lambda b: b.name)]
         for phase in self.phases:
             tags = f" [{', '.join(sorted(phase.tags))}]" if phase.tags else ""
-            lines.append(f"phase {phase.name}{tags}" + ("" if phase.ops else ": nothing"))
+            head = f"phase {phase.name}{tags}{waiting(phase.after)}"
+            lines.append(head + ("" if phase.ops else ": nothing"))
             lines += [f"  {line}" for op in phase.ops for line in op.lines()]
         return "\n".join(lines)
 

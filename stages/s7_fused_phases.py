@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from onegraph.stages.children import children_of, waits_of_children, with_waits
 from onegraph.stages.program import (
     Buffer,
     GraphLaunch,
@@ -80,7 +81,17 @@ def _merged(
     )
     event = body[first]
     begins = (replace(event, before=merge.name),) if isinstance(event, RecordEvent) else ()
-    return (*body[:first], *begins, graph, *body[last + 1 :]), fragment.buffers
+    merged = (*body[:first], *begins, graph, *body[last + 1 :])
+    gone = {op.name for op in graphs}
+    waits: dict[str, set[str]] = {merge.name: set()}
+    for name, names in waits_of_children(children_of(body)).items():
+        mine = {merge.name if n in gone else n for n in names}
+        waits.setdefault(merge.name if name in gone else name, set()).update(mine)
+    waits[merge.name].discard(merge.name)
+    try:
+        return with_waits(merged, waits), fragment.buffers
+    except ProgramError as error:
+        raise ProgramError(f"program {program.name}, {merge.name!r}: {error}") from error
 
 
 def _phase(op: Op) -> str:

@@ -914,6 +914,40 @@ def test_a_lane_after_the_join(device):
             pass
 
 
+# -------------------------------------------------------------------- children side by side
+
+
+def test_children_wait_for_those_that_they_are_told_to(device):
+    x, y = device.upload(f32(1), "x"), device.upload(f32(2), "y")
+    z = device.upload(f32(3), "z")
+    graphs = []
+    for target, source in ((x, None), (y, None), (z, x)):
+        with device.capture("child") as graph:
+            device.memset(target) if source is None else device.copy_dtod(target, source)
+        graphs.append(graph)
+    parent = device.compose("parent", graphs, [(), (), (0, 1)])
+    assert parent.node_count() == 3
+    device.graph_launch(device.instantiate(parent))
+    assert (values(x), values(y), values(z)) == ([0], [0], [0])
+
+
+@pytest.mark.parametrize("after", [[(), ()], [(), (), (2,)], [(), (), (3,)], [(), (-1,), ()]])
+def test_an_order_that_does_not_fit_is_refused(device, after):
+    x = device.upload(f32(1), "x")
+    with device.capture("child") as graph:
+        device.memset(x)
+    with refused(INVALID_VALUE, "compose parent.*are not the places of items before each of the 3"):
+        device.compose("parent", [graph] * 3, after)
+
+
+def test_events_stand_in_a_row(device):
+    x = device.upload(f32(1), "x")
+    with device.capture("child") as graph:
+        device.memset(x)
+    with refused(INVALID_VALUE, "compose parent.*: events stand between items in a row"):
+        device.compose("parent", [graph, device.create_event("e")], [(), ()])
+
+
 # -------------------------------------------------------------------- lifetime of graphs
 
 

@@ -39,7 +39,7 @@ from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.learner import Learner, adam_groups
 from onegraph.trainer.legacy.parts import LegacyParts
 from onegraph.trainer.network import Pass
-from onegraph.trainer.phases import PHASES
+from onegraph.trainer.phases import AFTER, PHASES
 from onegraph.trainer.regrouping import StepForm
 from onegraph.trainer.replay import (
     DeviceReplay,
@@ -290,6 +290,7 @@ class DqnPrograms:
                     name,
                     work.get(name, ()),
                     frozenset({"replay"}) if name in replay_phases else frozenset(),
+                    AFTER.get(name),
                 )
                 for name in PHASES
             ),

@@ -357,6 +357,11 @@ class GraphExec:
     events: list[DeviceEvent] = field(default_factory=list)
 
 
+def _in_a_row(items: Sequence[object]) -> list[tuple[int, ...]]:
+    """Places by which each item waits for the one before it."""
+    return [(i - 1,) if i else () for i in range(len(items))]
+
+
 class _Fork:
     """Branches of a capture between fork and join: which were opened, and whether one is open.
 
@@ -991,10 +996,28 @@ class Device(ABC):
             f"there are {fork.nouns} 0 to {fork.count - 1}{once}",
         )
 
-    def compose(self, label: str, items: Sequence[Graph | DeviceEvent]) -> Graph:
-        """One graph that runs `items` in order: graphs as children, events as record nodes."""
-        self._outside_capture(f"compose {label}")
-        self._require_parts(f"compose {label}", [g for g in items if isinstance(g, Graph)])
+    def compose(
+        self,
+        label: str,
+        items: Sequence[Graph | DeviceEvent],
+        after: Sequence[Sequence[int]] | None = None,
+    ) -> Graph:
+        """One graph that runs `items` in order: graphs as children, events as record nodes.
+
+        Args:
+            label: the graph's name.
+            items: what it is of.
+            after: of each item the places of those before it that it waits for, where that is not
+                the one before it. Then there are no events, which would be in no order.
+
+        Raises:
+            DeviceError: CUDA_ERROR_INVALID_HANDLE for a closed graph, CUDA_ERROR_NOT_SUPPORTED for
+                one that loops, CUDA_ERROR_INVALID_VALUE for places that do not fit the items.
+        """
+        op = f"compose {label}"
+        self._outside_capture(op)
+        self._require_parts(op, [g for g in items if isinstance(g, Graph)])
+        self._require_order(op, items, after)
         graph = Graph(label)
         for item in items:
             if isinstance(item, Graph):
@@ -1003,8 +1026,32 @@ class Device(ABC):
             else:
                 graph.nodes.append(Node("event_record", item.label))
                 graph.events.append(item)
-        self._compose(graph, items)
+        self._compose(graph, items, _in_a_row(items) if after is None else after)
         return graph
+
+    def _require_order(
+        self,
+        op: str,
+        items: Sequence[Graph | DeviceEvent],
+        after: Sequence[Sequence[int]] | None,
+    ) -> None:
+        if after is None:
+            return
+        if any(isinstance(item, DeviceEvent) for item in items):
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                "events stand between items in a row; leave them out, or the order",
+            )
+        if len(after) != len(items) or any(
+            not 0 <= place < i for i, places in enumerate(after) for place in places
+        ):
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"{[list(places) for places in after]} are not the places of items before each of"
+                f" the {len(items)}",
+            )
 
     def _require_parts(self, op: str, graphs: Sequence[Graph]) -> None:
         if closed := [g.label for g in graphs if g.closed]:
@@ -1017,7 +1064,14 @@ class Device(ABC):
                 " it by itself",
             )
 
-    def loop(self, label: str, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> Graph:
+    def loop(
+        self,
+        label: str,
+        turn: Sequence[Graph],
+        control: Launch,
+        go: DeviceArray,
+        after: Sequence[Sequence[int]] | None = None,
+    ) -> Graph:
         """One graph that takes turns: `control`, then while `go` is not 0 the `turn` and `control`.
 
         Args:
@@ -1026,16 +1080,20 @@ class Device(ABC):
             control: a kernel that writes `go`, and gives its value to the condition whose handle it
                 gets by its parameter ``condition`` (u64). Outside a graph that is 0.
             go: int32 [1], among the arrays of `control`. (A GPU looks at the condition alone.)
+            after: of each graph of the turn the places of those before it that it waits for, where
+                that is not the one before it.
 
         Raises:
             DeviceError: CUDA_ERROR_NOT_SUPPORTED for what the body of a conditional node can't
                 hold (event records, further loops); CUDA_ERROR_INVALID_VALUE for a turn without
-                work or a `control` that can't end it; CUDA_ERROR_INVALID_HANDLE for a closed graph.
+                work, places that do not fit it, or a `control` that can't end it;
+                CUDA_ERROR_INVALID_HANDLE for a closed graph.
         """
         op = f"loop {label}"
         self._outside_capture(op)
         self._alive(op, go, *control.arrays)
         self._require_parts(op, turn)
+        self._require_order(op, turn, after)
         if timed := [g.label for g in turn if g.has_events()]:
             self.fail(
                 "CUDA_ERROR_NOT_SUPPORTED",
@@ -1067,7 +1125,7 @@ class Device(ABC):
             graph.children.append(part)
             graph.uses(part.arrays)
         graph.uses((*control.arrays, go))
-        self._loop(graph, turn, control, go)
+        self._loop(graph, turn, control, go, _in_a_row(turn) if after is None else after)
         return graph
 
     @contextmanager
@@ -1264,11 +1322,21 @@ class Device(ABC):
     def _join(self) -> None: ...
 
     @abstractmethod
-    def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None: ...
+    def _compose(
+        self,
+        graph: Graph,
+        items: Sequence[Graph | DeviceEvent],
+        after: Sequence[Sequence[int]],
+    ) -> None: ...
 
     @abstractmethod
     def _loop(
-        self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray
+        self,
+        graph: Graph,
+        turn: Sequence[Graph],
+        control: Launch,
+        go: DeviceArray,
+        after: Sequence[Sequence[int]],
     ) -> None: ...
 
     @abstractmethod

@@ -772,17 +772,23 @@ class CudaDevice(Device):
             self._check(driver.cuEventRecord(event.handle, stream.handle), op)
             self._check(driver.cuStreamWaitEvent(queue, event.handle, 0), op)
 
-    def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None:
+    def _compose(
+        self,
+        graph: Graph,
+        items: Sequence[Graph | DeviceEvent],
+        after: Sequence[Sequence[int]],
+    ) -> None:
         definition: Any = GraphDefinition()
         built = _Built(definition, None, self._modules)
-        node = definition
+        nodes: list[Any] = []
         try:
-            for item in items:
+            for item, places in zip(items, after, strict=True):
+                waits = [nodes[place] for place in places]
                 if isinstance(item, Graph):
-                    node = node.embed(item.handle.definition)
+                    nodes.append(_embedded(item, definition, waits))
                 else:
-                    node = node.record(item.handle)
-                    built.event_nodes.append(node)
+                    nodes.append((waits or [definition])[0].record(item.handle))
+                    built.event_nodes.append(nodes[-1])
         except CUDAError as error:
             self._translate(error, f"compose {graph.label}")
         graph.handle = built
@@ -791,7 +797,14 @@ class CudaDevice(Device):
     # before it decides on that one, so that a loop with nothing to do takes none. Children that are
     # composed themselves are opened: each captured graph becomes a child of the body.
 
-    def _loop(self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> None:
+    def _loop(
+        self,
+        graph: Graph,
+        turn: Sequence[Graph],
+        control: Launch,
+        go: DeviceArray,
+        after: Sequence[Sequence[int]],
+    ) -> None:
         del go  # a GPU looks at the condition
         kernel, config, values = control.payload
         position = [p.name for p in control.spec.params].index(CONDITION)
@@ -800,10 +813,18 @@ class CudaDevice(Device):
             condition = definition.create_condition(default_value=0)
             arguments = [*values[:position], condition, *values[position + 1 :]]
             repeat = definition.launch(config, kernel, *arguments).while_loop(condition)
-            node = body = repeat.body
-            for part in _captured(turn):
-                node = node.embed(part.handle.definition)
-            node.launch(config, kernel, *arguments)
+            body = repeat.body
+            ends: list[Any] = []
+            for part, places in zip(turn, after, strict=True):
+                waits = [ends[place] for place in places]
+                for captured in _captured([part]):
+                    waits = [_embedded(captured, body, waits)]
+                ends.append(waits[0])
+            awaited = {place for places in after for place in places}
+            last, *others = [end for i, end in enumerate(ends) if i not in awaited]
+            decision = last.launch(config, kernel, *arguments)
+            for other in others:
+                decision.pred.add(other)
         except CUDAError as error:
             self._translate(error, f"loop {graph.label}")
         graph.handle = _Built(definition, None, self._modules, turn=body)
@@ -890,6 +911,15 @@ class CudaDevice(Device):
         self._forked_at = None
         self._marks.clear()
         self._stream = self._current = self._target = self._queue = None
+
+
+def _embedded(graph: Graph, definition: Any, waits: Sequence[Any]) -> Any:
+    """The node of `graph` as a child in `definition`, behind the nodes `waits`."""
+    first, *others = waits or (definition,)
+    node = first.embed(graph.handle.definition)
+    for other in others:
+        node.pred.add(other)
+    return node
 
 
 def _captured(graphs: Sequence[Graph]) -> Iterator[Graph]:

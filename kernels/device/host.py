@@ -255,12 +255,25 @@ class HostDevice(Device):
     def _join(self) -> None:
         pass
 
-    def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None:
+    def _compose(
+        self,
+        graph: Graph,
+        items: Sequence[Graph | DeviceEvent],
+        after: Sequence[Sequence[int]],
+    ) -> None:
+        # One item is done after another: their order is one of those that `after` allows.
         # A child is copied in, as CUDA clones it; an event is looked up at replay, because
         # `set_graph_events` may have put another in its place.
         graph.handle = [list(i.handle) if isinstance(i, Graph) else i for i in items]
 
-    def _loop(self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> None:
+    def _loop(
+        self,
+        graph: Graph,
+        turn: Sequence[Graph],
+        control: Launch,
+        go: DeviceArray,
+        after: Sequence[Sequence[int]],
+    ) -> None:
         # Read through the array at each turn; a child is copied in, as CUDA clones it.
         work = [w for part in turn for w in self._child_work(list(part.handle))]
         graph.handle = [partial(self._take_turns, control.payload, work, go)]
