@@ -4,7 +4,7 @@ On a GPU each way in which stage 7 can do the step (`onegraph.trainer.fusing.can
 beside the step as its phases are, over a small random replay, and the fastest is taken. The times
 are kept beside the compiled kernels, so that a later run of the same sizes on the same machine
 takes the same way, and gives the same bits. On the host device there is nothing to measure: the
-first way is taken.
+first of the fused kernels are taken, if there are any for the step.
 """
 
 from __future__ import annotations
@@ -150,7 +150,10 @@ def choose(
                 return FusionChoice(step, "by the config")
         raise FusionError(_unknown(asked, shapes, device, known))
     if not device.runs_later:
-        return FusionChoice(known[0], f"the first; the {device.kind} device measures nothing")
+        # Ops run one after another there in any case: regrouped, they would gain nothing.
+        if fused := fused_steps(shapes, device):
+            return FusionChoice(fused[0], f"the first; the {device.kind} device measures nothing")
+        return FusionChoice(None, obstacle(shapes, device))
     entry, key = cache_entry(shapes, device)
     forms = {NONE, *(step.name for step in known)}
     times, source = read_times(entry, key, forms), f"measured before, {entry}"
