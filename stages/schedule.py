@@ -90,7 +90,7 @@ def _grouped(works: Sequence[Work], shares: Shares) -> list[Work]:
     """The ops by level, with products of a level that share a launch in groups.
 
     Of one level none waits for another, not even through others, so that no group can wait for
-    itself. Longer sums stand first in a group: a GPU starts its blocks in this order.
+    itself.
     """
     levels: dict[int, list[Work]] = {}
     for op, number in zip(works, _levels(dependences(works)), strict=True):
@@ -104,15 +104,31 @@ def _grouped(works: Sequence[Work], shares: Shares) -> list[Work]:
             else:
                 found.append(op)
         for products in small.values():
-            products.sort(key=lambda op: -op.k)
-            for at in range(0, len(products), MEMBERS):
-                members = products[at : at + MEMBERS]
+            for members in _shared_launches(products):
                 if len(members) == 1:
                     found += members
                     continue
                 inside = tuple(replace(m, module="shared", group="") for m in members)
-                found.append(MatmulGroup(inside, module=products[0].module))
+                found.append(MatmulGroup(inside, module=members[0].module))
     return found
+
+
+def _shared_launches(products: Sequence[MatmulOp]) -> list[list[MatmulOp]]:
+    """Products of a level by launch: the same layer of several passes first, then what is left.
+
+    So passes that go through the same layers stay in step, and do not wait for what is no part of
+    any of them. Longer sums stand first: a GPU starts the blocks of a launch in this order.
+    """
+    layers: dict[tuple[int, int], list[MatmulOp]] = {}
+    for op in products:
+        layers.setdefault((op.n, op.k), []).append(op)
+    whole, left = list[list[MatmulOp]](), list[MatmulOp]()
+    for same in layers.values():
+        end = len(same) - len(same) % MEMBERS
+        whole += [same[at : at + MEMBERS] for at in range(0, end, MEMBERS)]
+        left += same[end:]
+    left.sort(key=lambda op: -op.k)
+    return whole + [left[at : at + MEMBERS] for at in range(0, len(left), MEMBERS)]
 
 
 def _direct(before: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -131,6 +131,14 @@ def test_a_group_has_four_members_at_most_and_longer_sums_stand_first() -> None:
     ]
 
 
+def test_the_same_layer_of_several_passes_shares_a_launch() -> None:
+    other = [replace(product(f"p{i}", "x"), k=9) for i in range(2)]
+    passes = [product(f"o{i}", "x", size=2 + i) for i in range(5)]
+    dag = regrouped([*other, *passes])
+    groups = [[m.out.buffer for m in op.members] for op in dag.ops if isinstance(op, MatmulGroup)]
+    assert sorted(groups) == [["o0", "o1", "o2", "o3"], ["p0", "p1", "o4"]]
+
+
 def test_what_does_not_share_has_a_launch_of_its_own() -> None:
     ops = [product("a", "x"), product("b", "y"), product("c", "z", size=1 << 14)]
     large = MatmulOp(1 << 11, 1 << 10, 1 << 10, Ref("x"), Ref("w"), Ref("l"))
