@@ -410,12 +410,55 @@ class Memset(Op):
         yield f"memset{'_sync' if self.blocking else ''} {self.dst}"
 
 
+@dataclass(frozen=True)
+class Copy(Op):
+    """Copy between buffers; the direction follows from their spaces and is stated.
+
+    ``via`` names the array method that a device-to-host copy goes through, where a stage is about
+    that method (the deprecated ``to_host``).
+    """
+
+    kind: ClassVar[str] = "copy"
+    dst: Ref
+    src: Ref
+    direction: Literal["htod", "dtoh", "dtod"]
+    via: Literal["", "to_host"] = ""
+
+    @property
+    def written(self) -> tuple[Ref, ...]:
+        """What it writes."""
+        return (self.dst,)
+
+    @property
+    def touched(self) -> tuple[Ref, ...]:
+        """What it reads or writes."""
+        return self.dst, self.src
+
+    def reads(self) -> frozenset[str]:
+        return frozenset({self.src.buffer})
+
+    def writes(self) -> frozenset[str]:
+        return frozenset({self.dst.buffer})
+
+    def calls(self) -> Counter[str]:
+        return Counter({"dtoh": 1, "sync": 1} if self.direction == "dtoh" else {self.direction: 1})
+
+    @property
+    def label(self) -> str:
+        return f"copy_{self.direction} {self.dst} <- {self.src}"
+
+    def lines(self) -> Iterator[str]:
+        yield self.label + (f" via {self.via}()" if self.via else "")
+
+
 #: Work on the device of which it is known what it touches.
-Work = Launch | LaunchGroup | MatmulOp | MatmulGroup | Memset
+Work = Launch | LaunchGroup | MatmulOp | MatmulGroup | Memset | Copy
 
 
 def work(op: Op) -> Work | None:
     """`op` as work of which it is known what it touches; ``None`` if it is another kind."""
+    if isinstance(op, Copy) and op.direction != "dtod":
+        return None
     return op if isinstance(op, Work) else None
 
 
@@ -438,16 +481,40 @@ def conflict(one: Sequence[Work], other: Sequence[Work]) -> tuple[Work, Work, Re
 
 
 @dataclass(frozen=True)
-class Branches(Op):
-    """Lists of ops of which none depends on another: side by side in a graph.
+class Forked(Op):
+    """Holds ops of which some run side by side in a graph.
 
     Outside a graph they are run one after another, so that there they are no op of their own:
-    `StepProgram.ops` gives their members.
+    `StepProgram.ops` gives its members.
+    """
+
+    @property
+    def members(self) -> tuple[Op, ...]:
+        """What it holds, in an order in which it can be run."""
+        raise NotImplementedError
+
+    def map_ops(self, change: Callable[[Op], Op]) -> Forked:
+        """It with `change` applied to each member."""
+        raise NotImplementedError
+
+    def reads(self) -> frozenset[str]:
+        return frozenset().union(*(op.reads() for op in self.members))
+
+    def writes(self) -> frozenset[str]:
+        return frozenset().union(*(op.writes() for op in self.members))
+
+    def calls(self) -> Counter[str]:
+        return sum((op.calls() for op in self.members), Counter[str]())
+
+
+@dataclass(frozen=True)
+class Branches(Forked):
+    """Lists of ops of which none depends on another: side by side in a graph.
 
     Raises:
-        ProgramError: fewer than two branches, an empty one, an op that is no launch, product or
-            stream-ordered memset, one with an op group of its own, or a branch that writes what
-            another reads or writes.
+        ProgramError: fewer than two branches, an empty one, an op that is no launch, product,
+            copy on the device or stream-ordered memset, one with an op group of its own, or a
+            branch that writes what another reads or writes.
     """
 
     kind: ClassVar[str] = "branches"
@@ -463,7 +530,8 @@ class Branches(Op):
             if work(op) is None or not graphable(op):
                 raise ProgramError(
                     f"{next(op.lines())} can't stand in a branch: that takes launches, matrix"
-                    " products and memsets in stream order; put it before or after"
+                    " products, copies on the device and memsets in stream order; put it before or"
+                    " after"
                 )
             if op.group:
                 raise ProgramError(f"{op.label}: the group is that of the branches as a whole")
@@ -487,15 +555,6 @@ class Branches(Op):
         """The branches with `change` applied to each member."""
         return replace(self, branches=tuple(tuple(map(change, b)) for b in self.branches))
 
-    def reads(self) -> frozenset[str]:
-        return frozenset().union(*(op.reads() for op in self.members))
-
-    def writes(self) -> frozenset[str]:
-        return frozenset().union(*(op.writes() for op in self.members))
-
-    def calls(self) -> Counter[str]:
-        return sum((op.calls() for op in self.members), Counter[str]())
-
     @property
     def label(self) -> str:
         return f"{len(self.branches)} branches"
@@ -512,48 +571,17 @@ class Branches(Op):
 
 
 def opened(ops: Iterable[Op]) -> Iterator[Op]:
-    """`ops` with the members of branches in their place, one branch after another."""
+    """`ops` with the members of what is forked in its place."""
     for op in ops:
-        if isinstance(op, Branches):
+        if isinstance(op, Forked):
             yield from op.members
         else:
             yield op
 
 
 def changed(op: Op, change: Callable[[Op], Op]) -> Op:
-    """`change` of an op, or of each member of branches."""
-    return op.map_ops(change) if isinstance(op, Branches) else change(op)
-
-
-@dataclass(frozen=True)
-class Copy(Op):
-    """Copy between buffers; the direction follows from their spaces and is stated.
-
-    ``via`` names the array method that a device-to-host copy goes through, where a stage is about
-    that method (the deprecated ``to_host``).
-    """
-
-    kind: ClassVar[str] = "copy"
-    dst: Ref
-    src: Ref
-    direction: Literal["htod", "dtoh", "dtod"]
-    via: Literal["", "to_host"] = ""
-
-    def reads(self) -> frozenset[str]:
-        return frozenset({self.src.buffer})
-
-    def writes(self) -> frozenset[str]:
-        return frozenset({self.dst.buffer})
-
-    def calls(self) -> Counter[str]:
-        return Counter({"dtoh": 1, "sync": 1} if self.direction == "dtoh" else {self.direction: 1})
-
-    @property
-    def label(self) -> str:
-        return f"copy_{self.direction} {self.dst} <- {self.src}"
-
-    def lines(self) -> Iterator[str]:
-        yield self.label + (f" via {self.via}()" if self.via else "")
+    """`change` of an op, or of each member of what is forked."""
+    return op.map_ops(change) if isinstance(op, Forked) else change(op)
 
 
 @dataclass(frozen=True)
@@ -638,17 +666,27 @@ class RecordEvent(Op):
         yield f"record_event {self.index} ({where}), timed"
 
 
+def waiting(after: tuple[str, ...] | None) -> str:
+    """In words what a phase or a child waits for, where that is not the one before it."""
+    return "" if after is None else f" after {', '.join(after) or 'nothing'}"
+
+
 @dataclass(frozen=True)
 class GraphLaunch(Op):
     """Launch `body` as one graph; nested graph launches become child graphs of it.
 
     The runner executes the body eagerly the first time (which loads every kernel and fixes every
     matmul plan), then captures it, and from then on launches the graph.
+
+    Attributes:
+        after: of a child, the names of those before it in its parent that it waits for; ``None``:
+            of the one before it. A parent that records events runs its children one by one.
     """
 
     kind: ClassVar[str] = "graph_launch"
     name: str
     body: tuple[Op, ...]
+    after: tuple[str, ...] | None = None
 
     def reads(self) -> frozenset[str]:
         return frozenset().union(*(op.reads() for op in self.body))
@@ -672,7 +710,7 @@ class GraphLaunch(Op):
         )
 
     def lines(self) -> Iterator[str]:
-        yield f"graph_launch {self.name} {{"
+        yield f"graph_launch {self.name}{waiting(self.after)} {{"
         for op in self.body:
             for line in op.lines():
                 yield "  " + line
@@ -746,7 +784,7 @@ class WhileGraph(GraphLaunch):
 
 
 #: Ops that a graph can hold.
-GRAPHABLE = (Launch, LaunchGroup, MatmulOp, MatmulGroup, Branches, GraphLaunch)
+GRAPHABLE = (Launch, LaunchGroup, MatmulOp, MatmulGroup, Forked, GraphLaunch)
 
 #: Ops that launch kernels, from one of a device's modules.
 LAUNCHING = (Launch, LaunchGroup, MatmulOp, MatmulGroup)
@@ -768,11 +806,17 @@ def graphed(op: Op) -> Op:
 
 @dataclass(frozen=True)
 class Phase:
-    """A named part of the step. `tags` let a budget speak of a kind of phase (``sampling``)."""
+    """A named part of the step. `tags` let a budget speak of a kind of phase (``sampling``).
+
+    Attributes:
+        after: names of the phases that it waits for; ``None``: of the one before it. Where phases
+            are launched one by one they run in their order, which is one of those that it allows.
+    """
 
     name: str
     ops: tuple[Op, ...] = ()
     tags: frozenset[str] = frozenset()
+    after: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -785,16 +829,22 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Merge:
-    """Consecutive phases that some kernels do together, and those kernels.
+    """Consecutive phases that become one, and the ops that take the place of theirs.
 
     Attributes:
         name: of the phase that takes their place.
-        phases: names; some of them may have no work.
+        phases: names; some of them may have no work. They may be those of merges before this one.
+        fragment: kernels that do the phases together; or what makes it of the phases' own ops,
+            which it is given in their order (`onegraph.stages.schedule.regrouped`).
     """
 
     name: str
     phases: tuple[str, ...]
-    fragment: Fragment
+    fragment: Fragment | Callable[[tuple[Op, ...]], Fragment]
+
+    def of(self, ops: tuple[Op, ...]) -> Fragment:
+        """The fragment in the place of `ops`, which are those of the phases."""
+        return self.fragment if isinstance(self.fragment, Fragment) else self.fragment(ops)
 
 
 class Parts(Protocol):
@@ -829,6 +879,15 @@ class StepProgram:
             raise ProgramError(f"program {self.name}: buffer {twice[0]!r} is declared twice")
         if twice := [n for n, count in Counter(p.name for p in self.phases).items() if count > 1]:
             raise ProgramError(f"program {self.name}: phase {twice[0]!r} is declared twice")
+        before: set[str] = set()
+        for phase in self.phases:
+            if unknown := [n for n in phase.after or () if n not in before]:
+                raise ProgramError(
+                    f"program {self.name}: phase {phase.name!r} waits for {unknown[0]!r}, and no"
+                    f" phase of that name stands before it; name one of"
+                    f" {', '.join(sorted(before)) or 'none'}"
+                )
+            before.add(phase.name)
         known = set(names)
         for phase in self.phases:
             for op in phase.ops:
@@ -937,7 +996,8 @@ class StepProgram:
             lines += ["buffers"] + [f"  {b}" for b in sorted(self.buffers, key=lambda b: b.name)]
         for phase in self.phases:
             tags = f" [{', '.join(sorted(phase.tags))}]" if phase.tags else ""
-            lines.append(f"phase {phase.name}{tags}" + ("" if phase.ops else ": nothing"))
+            head = f"phase {phase.name}{tags}{waiting(phase.after)}"
+            lines.append(head + ("" if phase.ops else ": nothing"))
             lines += [f"  {line}" for op in phase.ops for line in op.lines()]
         return "\n".join(lines)
 

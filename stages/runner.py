@@ -18,9 +18,12 @@ from onegraph.kernels.device.base import (
     DeviceEvent,
     Graph,
     GraphExec,
+    Matmul,
     Product,
 )
 from onegraph.kernels.device.ledger import StepCounts
+from onegraph.stages.children import children_of, places
+from onegraph.stages.dag import Dag
 from onegraph.stages.program import (
     Alloc,
     Branches,
@@ -154,7 +157,9 @@ class _BoundGraph:
             elif with_events:
                 items.append(self.runner.event(item.index))
         label = f"{self.op.name}{' timed' if with_events else ''}"
-        composed = self.device.compose(label, items)
+        # Boundaries are in a row, and so is what stands between them.
+        after = None if with_events else _places(self.op)
+        composed = self.device.compose(label, items, after)
         try:
             return self.device.instantiate(composed)
         except BaseException:
@@ -186,6 +191,7 @@ class _BoundLoop(_BoundGraph):
     def __init__(self, op: WhileGraph, runner: Runner) -> None:
         super().__init__(op, runner)
         self.loop = op
+        self._after: list[tuple[int, ...]] = []
 
     @cold_path("once for each captured program")
     def _warm_up(self) -> None:
@@ -212,13 +218,19 @@ class _BoundLoop(_BoundGraph):
     def _capture(self) -> None:
         """The turn as graphs, one for each child; a step that stands there twice, captured once."""
         known: dict[int, list[Graph]] = {}
+        self._after, ends = list[tuple[int, ...]](), tuple[int, ...]()
         for op in self.loop.turn:
             graphs = known.get(id(op))
             if graphs is None:
                 inner = op.body if isinstance(op, GraphLaunch) else (op,)
                 pieces = list(_pieces(getattr(op, "name", self.loop.name), inner))
                 graphs = known[id(op)] = [self._captured(name, ops) for name, ops in pieces]
+            start = len(self._items)
             self._items += graphs
+            inside = _places(op) or [(i - 1,) if i else () for i in range(len(graphs))]
+            self._after += [tuple(start + place for place in at) or ends for at in inside]
+            awaited = {place for at in inside for place in at}
+            ends = tuple(start + i for i in range(len(graphs)) if i not in awaited)
 
     def _instantiate(self, *, with_events: bool) -> GraphExec:
         del with_events
@@ -227,12 +239,22 @@ class _BoundLoop(_BoundGraph):
         decide = device.prepare(
             control.kernel, self.runner.arguments(control), module=control.module
         )
-        looped = device.loop(self.loop.name, graphs, decide, space.resolve(self.loop.go))
+        go = space.resolve(self.loop.go)
+        looped = device.loop(self.loop.name, graphs, decide, go, self._after)
         try:
             return device.instantiate(looped)
         except BaseException:
             looped.close()
             raise
+
+
+def _places(op: Op) -> list[tuple[int, ...]] | None:
+    """Of each child of a graph the places of those that it waits for; ``None``: all in a row."""
+    if not isinstance(op, GraphLaunch):
+        return None
+    body = [inner for inner in op.body if not isinstance(inner, RecordEvent)]
+    children = children_of(body)
+    return places(children) if len(children) == len(body) else None
 
 
 def _pieces(name: str, ops: Sequence[Op]) -> Iterator[tuple[str, list[Op]]]:
@@ -456,6 +478,8 @@ class Runner:
                 return partial(device.matmul_group, products, module=op.module)
             case Branches():
                 return self._bind_branches(op)
+            case Dag():
+                return self._bind_dag(op)
             case Memset():
                 call = device.memset_sync if op.blocking else device.memset
                 return partial(call, space.resolve(op.dst))
@@ -502,6 +526,39 @@ class Runner:
                 with branch(index):
                     for action in actions:
                         action()
+
+    def _bind_dag(self, op: Dag) -> Action:
+        """A dag in a graph; one of a single lane needs no fork."""
+        actions = [self.bind(inner) for inner in op.ops]
+        if op.width == 1:
+            return partial(self._one_by_one, actions)
+        products: list[list[Matmul]] = [[] for _ in range(op.width)]
+        for inner, lane in zip(op.ops, op.lanes, strict=True):
+            if isinstance(inner, MatmulOp):
+                products[lane].append(inner.spec)
+        awaited = sorted({place for places in op.after for place in places})
+        mark = {place: number for number, place in enumerate(awaited)}
+        self.device.reserve_branches(products, len(mark))
+        steps = [
+            (lane, [mark[place] for place in places], mark.get(i), action)
+            for i, (lane, places, action) in enumerate(
+                zip(op.lanes, op.after, actions, strict=True)
+            )
+        ]
+        return partial(self._in_lanes, op.width, len(mark), steps)
+
+    @staticmethod
+    def _one_by_one(actions: Sequence[Action]) -> None:
+        for action in actions:
+            action()
+
+    def _in_lanes(
+        self, count: int, marks: int, steps: Sequence[tuple[int, list[int], int | None, Action]]
+    ) -> None:
+        with self.device.lanes(count, marks) as lane:
+            for index, after, mark, action in steps:
+                with lane(index, after, mark):
+                    action()
 
     def _bind_and_do(self, op: Op) -> None:
         self.bind(op, late=True)()

@@ -33,6 +33,7 @@ CHILDREN = up_to(5)
 PLANTED_AT, PLANTED_PHASE = "dqn_loss", "ddqn"
 
 SIZES: dict[str, object] = {
+    "fusion": "none",  # what stage 7 would choose on a GPU depends on what it measures there
     "env.kind": "chain",
     "env.lanes": 4,
     "replay.capacity": 256,

@@ -888,6 +888,159 @@ def test_an_exception_in_a_branch_abandons_the_capture(device):
     assert values(x) == [0]
 
 
+# -------------------------------------------------------------------- lanes
+
+
+def test_lanes_wait_for_pieces_of_one_another(device):
+    x, y = device.upload(f32(-1, 2), "x"), device.upload(f32(3, -4), "y")
+    z = device.upload(f32(0, 0), "z")
+    relu(device, z)
+    device.reserve_branches(TWO, 2)
+    with device.capture("g") as graph:
+        device.copy_dtod(z, y)
+        with device.lanes(2, 2) as lane:
+            with lane(1, mark=0):
+                relu(device, y)
+            with lane(0):
+                relu(device, x)
+            with lane(0, [0], 1):
+                device.copy_dtod(x, y)
+            with lane(1, [1]):
+                device.memset(y)
+        device.copy_dtod(z, x)
+    assert graph.node_count() == 6
+    assert values(y) == [3, -4]
+    device.graph_launch(device.instantiate(graph))
+    assert (values(x), values(y), values(z)) == ([3, 0], [0, 0], [3, 0])
+
+
+def test_marks_are_set_anew_in_each_fork(device):
+    x, y = device.upload(f32(1)), device.upload(f32(2))
+    device.reserve_branches(TWO, 1)
+    with device.capture("g") as graph:
+        for target in (x, y):
+            with device.lanes(2, 1) as lane:
+                with lane(0, mark=0):
+                    device.memset(target)
+                with lane(1, [0]):
+                    device.memset(target)
+    assert graph.node_count() == 4
+    device.graph_launch(device.instantiate(graph))
+    assert (values(x), values(y)) == ([0], [0])
+
+
+def test_marks_are_reserved_before_the_capture(device):
+    device.reserve_branches(TWO, 1)
+    with refused(UNSUPPORTED, "reserve 2 marks"), device.capture("g"), device.lanes(2, 2):
+        pass
+    with refused(UNSUPPORTED, "reserve 3 branches"), device.capture("g"), device.lanes(3):
+        pass
+
+
+def _lane(*arguments):
+    def misuse(device, x, lane):
+        with lane(*arguments):
+            pass
+
+    return misuse
+
+
+def _lane_in_a_lane(device, x, lane):
+    with lane(0), lane(1):
+        pass
+
+
+def _mark_twice(device, x, lane):
+    for _ in range(2):
+        with lane(0, (), 0):
+            pass
+
+
+#: What is wrong between lanes' fork and their join.
+LANE_MISUSES = {
+    "work outside a lane": (lambda d, x, _: d.memset(x), ILLEGAL_STATE, "memset.*enter a branch"),
+    "a lane in another": (_lane_in_a_lane, ILLEGAL_STATE, "lane 1.*another lane is open"),
+    "a lane too many": (_lane(2), INVALID_VALUE, "lane 2.*there are lanes 0 to 1"),
+    "no lane": (_lane(-1), INVALID_VALUE, "lane -1.*there are lanes 0 to 1"),
+    "a mark that is not set": (_lane(0, [0]), INVALID_VALUE, "lane 0.*mark 0 is not set"),
+    "a mark too many": (_lane(0, (), 1), INVALID_VALUE, "mark 1 is none of the 1 that there are"),
+    "a mark again": (_mark_twice, INVALID_VALUE, "mark 0 is none .*each to be set once"),
+    "branches in lanes": (
+        lambda d, x, _: d.branches(2).__enter__(),
+        ILLEGAL_STATE,
+        "fork into 2 branches.*forked already",
+    ),
+}
+
+
+@pytest.mark.parametrize("misuse", LANE_MISUSES)
+def test_what_is_refused_in_lanes(device, misuse):
+    do, name, message = LANE_MISUSES[misuse]
+    x = device.upload(f32(1), "x")
+    device.reserve_branches(TWO, 1)
+    with refused(name, message), device.capture("g"), device.lanes(2, 1) as lane:
+        do(device, x, lane)
+    assert values(x) == [1]
+    with device.capture("after") as graph, device.lanes(2, 1) as lane:
+        with lane(1, (), 0):
+            device.memset(x)
+        with lane(0, [0]):
+            device.memset(x)
+    device.graph_launch(device.instantiate(graph))  # and the device goes on
+    assert values(x) == [0]
+
+
+def test_lanes_are_two_at_least_and_in_a_capture(device):
+    device.reserve_branches(TWO)
+    with refused(INVALID_VALUE, "two lanes at least"), device.capture("g"), device.lanes(1):
+        pass
+    with refused(ILLEGAL_STATE, "fork into 2 lanes.*only a capture forks"), device.lanes(2):
+        pass
+
+
+def test_a_lane_after_the_join(device):
+    device.reserve_branches(TWO)
+    with refused(ILLEGAL_STATE, "lane 1.*joined"), device.capture("g"):
+        with device.lanes(2) as lane:
+            pass
+        with lane(1):
+            pass
+
+
+# -------------------------------------------------------------------- children side by side
+
+
+def test_children_wait_for_those_that_they_are_told_to(device):
+    x, y = device.upload(f32(1), "x"), device.upload(f32(2), "y")
+    z = device.upload(f32(3), "z")
+    graphs = []
+    for target, source in ((x, None), (y, None), (z, x)):
+        with device.capture("child") as graph:
+            device.memset(target) if source is None else device.copy_dtod(target, source)
+        graphs.append(graph)
+    parent = device.compose("parent", graphs, [(), (), (0, 1)])
+    assert parent.node_count() == 3
+    device.graph_launch(device.instantiate(parent))
+    assert (values(x), values(y), values(z)) == ([0], [0], [0])
+
+
+@pytest.mark.parametrize("after", [[(), ()], [(), (), (2,)], [(), (), (3,)], [(), (-1,), ()]])
+def test_an_order_that_does_not_fit_is_refused(device, after):
+    x = device.upload(f32(1), "x")
+    with device.capture("child") as graph:
+        device.memset(x)
+    with refused(INVALID_VALUE, "compose parent.*are not the places of items before each of the 3"):
+        device.compose("parent", [graph] * 3, after)
+
+
+def test_events_stand_in_a_row(device):
+    x = device.upload(f32(1), "x")
+    with device.capture("child") as graph:
+        device.memset(x)
+    with refused(INVALID_VALUE, "compose parent.*: events stand between items in a row"):
+        device.compose("parent", [graph, device.create_event("e")], [(), ()])
+
+
 # -------------------------------------------------------------------- lifetime of graphs
 
 

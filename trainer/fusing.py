@@ -8,7 +8,7 @@ hidden layers and a plain or dueling head whose matrices fit the shared memory o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onegraph.kernels.common.layout import DIAGNOSTICS
 from onegraph.kernels.device.base import Device
@@ -18,6 +18,7 @@ from onegraph.kernels.replay import update_priorities
 from onegraph.stages.program import Buffer, Fragment, Launch, Merge, Op, Ref
 from onegraph.trainer.blocks.hidden import HiddenLayers
 from onegraph.trainer.network import QNetwork
+from onegraph.trainer.regrouping import StepForm, regroupings
 from onegraph.trainer.replay import BATCH, ticket
 from onegraph.trainer.shapes import Shapes
 
@@ -56,6 +57,10 @@ class FusedStep:
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block of `td_pass`."""
         return td_pass.shared_bytes(self.net, self.rows, self.cluster)
+
+    def over(self, shapes: Shapes) -> FusedStep:
+        """The same kernels for other sizes of the replay."""
+        return replace(self, shapes=shapes)
 
     def fits(self, limit: int) -> bool:
         """Whether a block's share of the matrices fits `limit` bytes of shared memory."""
@@ -318,6 +323,14 @@ def _fitting(shapes: Shapes, device: Device) -> Iterator[FusedStep]:
                 yield step
 
 
-def candidates(shapes: Shapes, device: Device) -> tuple[FusedStep, ...]:
+def fused_steps(shapes: Shapes, device: Device) -> tuple[FusedStep, ...]:
     """The ways in which the kernels here can do this learning step; none if they can't."""
     return () if obstacle(shapes, device) else tuple(_fitting(shapes, device))
+
+
+def candidates(shapes: Shapes, device: Device) -> tuple[StepForm, ...]:
+    """The ways in which stage 7 can do this learning step.
+
+    There are those of the fused kernels, and the phases' own kernels regrouped, which any step has.
+    """
+    return (*fused_steps(shapes, device), *regroupings(shapes))

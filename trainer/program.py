@@ -32,12 +32,13 @@ from onegraph.stages.program import (
 from onegraph.stages.round_program import round_program
 from onegraph.trainer.blocks.emit import Emit
 from onegraph.trainer.envs.base import Environment, HostStepped, ungraphed
-from onegraph.trainer.fusing import FusedStep
 from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.learner import Learner, adam_groups
 from onegraph.trainer.legacy.parts import LegacyParts
 from onegraph.trainer.network import Pass
+from onegraph.trainer.phases import AFTER, PHASES
 from onegraph.trainer.publication import published_statistics
+from onegraph.trainer.regrouping import StepForm
 from onegraph.trainer.replay import (
     DeviceReplay,
     batch_buffers,
@@ -46,22 +47,6 @@ from onegraph.trainer.replay import (
 )
 from onegraph.trainer.rounds import loop_control
 from onegraph.trainer.shapes import Shapes
-
-#: The phases of a learning step, in order. Those that the preset has no work for stay empty.
-PHASES = (
-    "per_sample",
-    "counters",
-    "spectral",
-    "forward",
-    "ddqn",
-    "aux",
-    "post_aux",
-    "adam_grad",
-    "adam",
-    "maintenance",
-    "iql_modulate",
-    "per_priority",
-)
 
 #: The phases of a collecting step whose lanes are on the device.
 COLLECT_PHASES = ("act", "env_step", "insert", "counters")
@@ -117,15 +102,15 @@ class DqnPrograms:
     Args:
         shapes: the sizes.
         environment: the lanes.
-        fusion: gives the kernels that do the learning step's phases together; asked when a stage
-            asks for them.
+        fusion: gives the way in which the learning step's phases are done together; asked when a
+            stage asks for it.
     """
 
     def __init__(
         self,
         shapes: Shapes,
         environment: Environment,
-        fusion: Callable[[], FusedStep | None] = lambda: None,
+        fusion: Callable[[], StepForm | None] = lambda: None,
     ) -> None:
         self.shapes, self.environment, self.fusion = shapes, environment, fusion
         hindsight = relabelling(shapes.config, environment)
@@ -159,9 +144,9 @@ class DqnPrograms:
         return make()
 
     def merges(self, program: str) -> tuple[Merge, ...]:
-        """The learning step's phases by fused kernels, if there are any for it."""
-        fused = self.fusion() if program == "learn" else None
-        return fused.merges() if fused is not None else ()
+        """What takes the place of the learning step's phases, if anything does."""
+        form = self.fusion() if program == "learn" else None
+        return form.merges() if form is not None else ()
 
     def restored(self) -> None:
         """What the host derives from the replay's arrays is out of date: they were overwritten."""
@@ -268,6 +253,7 @@ class DqnPrograms:
                     name,
                     work.get(name, ()),
                     frozenset({"replay"}) if name in replay_phases else frozenset(),
+                    AFTER.get(name),
                 )
                 for name in PHASES
             ),

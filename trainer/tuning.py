@@ -1,9 +1,10 @@
-"""Which kernels do a learning step's phases together: chosen by measuring them, once a machine.
+"""How a learning step's phases are done together: chosen by measuring, once a machine.
 
-On a GPU each way in which `onegraph.trainer.fusing` can do the step is timed beside the step as it
-is without, over a small random replay, and the fastest is taken. The times are kept beside the
-compiled kernels, so that a later run of the same sizes on the same machine takes the same kernels,
-and gives the same bits. On the host device there is nothing to measure: the first way is taken.
+On a GPU each way in which stage 7 can do the step (`onegraph.trainer.fusing.candidates`) is timed
+beside the step as its phases are, over a small random replay, and the fastest is taken. The times
+are kept beside the compiled kernels, so that a later run of the same sizes on the same machine
+takes the same way, and gives the same bits. On the host device there is nothing to measure: the
+first of the fused kernels are taken, if there are any for the step.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,10 @@ from onegraph.stages.runner import Runner
 from onegraph.stages.workspace import Workspace
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment
-from onegraph.trainer.fusing import FusedStep, FusionError, candidates, obstacle
+from onegraph.trainer.fusing import FusionError, candidates, fused_steps, obstacle
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.random_replay import random_replay
+from onegraph.trainer.regrouping import StepForm
 from onegraph.trainer.shapes import Shapes
 
 #: In the config's `fusion`: measure and take the fastest; leave the phases as they are.
@@ -50,7 +52,7 @@ class FusionTimes:
     """What was measured.
 
     Attributes:
-        median_us: microseconds a step by name; `NONE` is the step without fused kernels.
+        median_us: microseconds a step by name; `NONE` is the step as its phases are.
         refused: what the device would not launch, and why.
     """
 
@@ -65,15 +67,15 @@ class FusionTimes:
 
 @dataclass(frozen=True)
 class FusionChoice:
-    """The kernels of a learning step.
+    """The way in which a learning step is done.
 
     Attributes:
-        step: the fused kernels; ``None``: the phases stay as they are.
+        step: it; ``None``: the phases stay as they are.
         source: who chose, in words.
         times: what the choice rests on, if it was measured.
     """
 
-    step: FusedStep | None
+    step: StepForm | None
     source: str
     times: FusionTimes | None = None
 
@@ -87,7 +89,7 @@ class FusionChoice:
 
 
 #: Measures some ways of doing a step, as `measure` does.
-Measure = Callable[[Shapes, Environment, Device, tuple[FusedStep, ...]], FusionTimes]
+Measure = Callable[[Shapes, Environment, Device, tuple[StepForm, ...]], FusionTimes]
 
 #: What this process measured, by cache entry: all there is where the cache can't be written.
 _measured: dict[Path, FusionTimes] = {}
@@ -106,11 +108,11 @@ class FusionChooser:
         self._arguments = shapes, environment, device, say
         self.chosen: FusionChoice | None = None
 
-    def __call__(self) -> FusedStep | None:
-        """The fused kernels of the step, or none.
+    def __call__(self) -> StepForm | None:
+        """The way in which the step is done, or none.
 
         Raises:
-            FusionError: the config asks for kernels that there are not for this step.
+            FusionError: the config asks for one that there is not for this step.
         """
         if self.chosen is None:
             shapes, environment, device, say = self._arguments
@@ -126,7 +128,7 @@ def choose(
     say: Say = lambda _: None,
     measure: Measure | None = None,
 ) -> FusionChoice:
-    """The kernels that the config asks for, or the fastest.
+    """The way that the config asks for, or the fastest.
 
     Args:
         shapes: sizes of the step, and the config with its `fusion`.
@@ -136,7 +138,7 @@ def choose(
         measure: takes the times; default: `measure` of this module.
 
     Raises:
-        FusionError: the config asks for kernels that there are not for this step.
+        FusionError: the config asks for one that there is not for this step.
     """
     asked = shapes.config.fusion
     known = candidates(shapes, device)
@@ -147,10 +149,11 @@ def choose(
             if step.name == asked:
                 return FusionChoice(step, "by the config")
         raise FusionError(_unknown(asked, shapes, device, known))
-    if not known:
-        return FusionChoice(None, obstacle(shapes, device))
     if not device.runs_later:
-        return FusionChoice(known[0], f"the first; the {device.kind} device measures nothing")
+        # Ops run one after another there in any case: regrouped, they would gain nothing.
+        if fused := fused_steps(shapes, device):
+            return FusionChoice(fused[0], f"the first; the {device.kind} device measures nothing")
+        return FusionChoice(None, obstacle(shapes, device))
     entry, key = cache_entry(shapes, device)
     forms = {NONE, *(step.name for step in known)}
     times, source = read_times(entry, key, forms), f"measured before, {entry}"
@@ -163,7 +166,7 @@ def choose(
         except DeviceError as error:
             if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
                 raise
-            return FusionChoice(None, f"no memory to measure fused kernels in: {error.detail}")
+            return FusionChoice(None, f"no memory to measure stage 7 in: {error.detail}")
         source = "measured now"
         _measured[entry] = times
         content = {
@@ -178,10 +181,12 @@ def choose(
     return FusionChoice(next((s for s in known if s.name == best), None), source, times)
 
 
-def _unknown(asked: str, shapes: Shapes, device: Device, known: tuple[FusedStep, ...]) -> str:
-    why = "" if known else f" alone, because {obstacle(shapes, device)}"
+def _unknown(asked: str, shapes: Shapes, device: Device, known: tuple[StepForm, ...]) -> str:
     names = ", ".join((AUTO, NONE, *(step.name for step in known)))
-    return f"fusion = {asked!r} is none of the kernels for this step; choose from {names}{why}"
+    why = ""
+    if not fused_steps(shapes, device):
+        why = f"; there are no others, because {obstacle(shapes, device)}"
+    return f"fusion = {asked!r} is none of the ways to do this step; choose from {names}{why}"
 
 
 # ---------------------------------------------------------------- the cache
@@ -207,6 +212,10 @@ def _sizes(shapes: Shapes) -> dict[str, object]:
         "width": shapes.width,
         "actions": shapes.network.actions,
         "batch": shapes.batch,
+        "aux": shapes.config.aux.model_dump(mode="json"),
+        "vaccine": learn.vaccine,
+        "budget": learn.budget.on,
+        "hindsight": shapes.config.hindsight.strategy,
         "loss": learn.loss,
         "target": learn.target,
         "rows": _scratch_rows(shapes),
@@ -263,19 +272,19 @@ class _Form:
 
 
 def measure_forms(
-    shapes: Shapes, environment: Environment, device: Device, known: tuple[FusedStep, ...]
+    shapes: Shapes, environment: Environment, device: Device, known: tuple[StepForm, ...]
 ) -> FusionTimes:
-    """Time the step without fused kernels and by each of `known`, interleaved.
+    """Time the step as its phases are and by each of `known`, interleaved.
 
     All share the arrays of one scratch workspace. What is done for it counts in no ledger.
 
     Raises:
-        DeviceError: the step without fused kernels does not run, or memory is short.
+        DeviceError: the step as its phases are does not run, or memory is short.
     """
     small = scratch_shapes(shapes)
     programs = {}
     for step in (None, *known):
-        moved = replace(step, shapes=small) if step is not None else None
+        moved = step.over(small) if step is not None else None
         parts = DqnPrograms(small, environment, partial(_given, moved))
         programs[step.name if step is not None else NONE] = apply(parts.learn(), ALL, parts)
     ledger, device.ledger = device.ledger, Ledger()
@@ -305,7 +314,7 @@ def measure_forms(
     return FusionTimes({e.label: round(e.time.median, 3) for e in entries}, refused)
 
 
-def _given(step: FusedStep | None) -> FusedStep | None:
+def _given(step: StepForm | None) -> StepForm | None:
     return step
 
 

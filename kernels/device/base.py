@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Protocol, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -397,13 +397,38 @@ class GraphExec:
     events: list[DeviceEvent] = field(default_factory=list)
 
 
-class _Fork:
-    """Branches of a capture between fork and join: which were opened, and whether one is open."""
+def _in_a_row(items: Sequence[object]) -> list[tuple[int, ...]]:
+    """Places by which each item waits for the one before it."""
+    return [(i - 1,) if i else () for i in range(len(items))]
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+
+class _Fork:
+    """Branches of a capture between fork and join: which were opened, and whether one is open.
+
+    Attributes:
+        noun: what they are called.
+        marked: the marks that stand behind work.
+    """
+
+    def __init__(self, count: int, noun: str = "branch") -> None:
+        self.count, self.noun = count, noun
         self.entered: set[int] = set()
+        self.marked: set[int] = set()
         self.open = False
+
+    @property
+    def nouns(self) -> str:
+        """Their name in the plural."""
+        return f"{self.noun}{'es' if self.noun.endswith('ch') else 's'}"
+
+
+class Lane(Protocol):
+    """Opens a lane of a fork (`Device.lanes`)."""
+
+    def __call__(
+        self, index: int, after: Sequence[int] = (), mark: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Open lane `index`: work inside waits for marks `after`, and is followed by `mark`."""
 
 
 class Device(ABC):
@@ -431,6 +456,7 @@ class Device(ABC):
         self._capture_broken = ""
         self._fork: _Fork | None = None
         self._reserved_branches = 0
+        self._reserved_marks = 0
         self._warming_up = False
         #: What the host does while it waits for a loop (`attended`).
         self._meanwhile: Meanwhile | None = None
@@ -906,7 +932,8 @@ class Device(ABC):
                 self.fail(
                     "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
                     f"capture {label}",
-                    f"its {self._fork.count} branches are not joined; leave `branches` before it",
+                    f"its {self._fork.count} {self._fork.nouns} are not joined; leave the block"
+                    " that forked before it",
                 )
         except BaseException:
             self._capture = None
@@ -928,16 +955,18 @@ class Device(ABC):
             )
         self._end_capture(graph)
 
-    def reserve_branches(self, products: Sequence[Sequence[Matmul]]) -> None:
-        """Get ready what `branches` need while capturing, where nothing may be made.
+    def reserve_branches(self, products: Sequence[Sequence[Matmul]], marks: int = 0) -> None:
+        """Get ready what `branches` and `lanes` need while capturing, where nothing may be made.
 
         Args:
-            products: the matrix products of each branch: those of cuBLASLt take a workspace each.
+            products: the matrix products of each: those of cuBLASLt take a workspace each.
+            marks: that lanes wait for.
         """
         op = f"reserve {len(products)} branches"
         self._outside_capture(op)
         self._reserved_branches = max(self._reserved_branches, len(products))
-        self._reserve_branches(op, products)
+        self._reserved_marks = max(self._reserved_marks, marks)
+        self._reserve_branches(op, products, marks)
 
     @contextmanager
     def branches(self, count: int) -> Iterator[Callable[[int], AbstractContextManager[None]]]:
@@ -949,27 +978,86 @@ class Device(ABC):
         another one.
 
         Raises:
-            DeviceError: CUDA_ERROR_ILLEGAL_STATE outside a capture, in branches, or for work
+            DeviceError: CUDA_ERROR_ILLEGAL_STATE outside a capture, in a fork, or for work
                 outside a branch; CUDA_ERROR_INVALID_VALUE for fewer than two branches, or an index
                 that there is not, or not any more; CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED for more
                 branches than `reserve_branches` was told of; at the end of the capture,
                 CUDA_ERROR_STREAM_CAPTURE_UNJOINED if this was not left.
         """
-        op = f"fork into {count} branches"
+        with self._forked(_Fork(count)):
+            yield self._branch
+
+    @contextmanager
+    def lanes(self, count: int, marks: int = 0) -> Iterator[Lane]:
+        """Fork a capture into `count` lanes that wait for pieces of one another, and join them.
+
+        What is yielded opens a lane, by its index, as often as there is work for it. Work waits for
+        what was asked in its lane before, for what came before the fork, and for the work behind
+        which the marks stand that it names: ``with lane(1, after=[0], mark=1): ...``. A mark is set
+        once, and before it is waited for. What comes after the join waits for all lanes. A lane is
+        not opened inside another one.
+
+        Args:
+            count: 2 or more.
+            marks: numbers below this are marks.
+
+        Raises:
+            DeviceError: as for `branches`; CUDA_ERROR_INVALID_VALUE also for a mark that there is
+                not, that is set already, or that is waited for before it is set.
+        """
+        fork = _Fork(count, "lane")
+        with self._forked(fork, marks):
+
+            @contextmanager
+            def lane(
+                index: int, after: Sequence[int] = (), mark: int | None = None
+            ) -> Iterator[None]:
+                op = f"lane {index}"
+                self._require_marks(op, fork, after, mark, marks)
+                with self._entered(op, index):
+                    for awaited in after:
+                        self._await_mark(awaited)
+                    yield
+                    if mark is not None and self._fork is fork:
+                        self._set_mark(mark)
+                        fork.marked.add(mark)
+
+            yield lane
+
+    def _require_marks(
+        self, op: str, fork: _Fork, after: Sequence[int], mark: int | None, marks: int
+    ) -> None:
+        if unset := [m for m in after if m not in fork.marked]:
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"mark {unset[0]} is not set, and can't be waited for; set it behind work before",
+            )
+        if mark is not None and (mark in fork.marked or not 0 <= mark < marks):
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"mark {mark} is none of the {marks} that there are, each to be set once",
+            )
+
+    @contextmanager
+    def _forked(self, fork: _Fork, marks: int = 0) -> Iterator[None]:
+        op, count = f"fork into {fork.count} {fork.nouns}", fork.count
         self._open(op)
         if self._capture is None:
             self.fail("CUDA_ERROR_ILLEGAL_STATE", op, "only a capture forks; begin one before it")
         if self._fork is not None:
             self.fail("CUDA_ERROR_ILLEGAL_STATE", op, "the capture is forked already; join first")
         if count < 2:
-            self.fail("CUDA_ERROR_INVALID_VALUE", op, "there are two branches at least")
+            self.fail("CUDA_ERROR_INVALID_VALUE", op, f"there are two {fork.nouns} at least")
         if count > self._reserved_branches:
             self._outside_capture(f"reserve {count} branches")
-        fork = _Fork(count)
+        if marks > self._reserved_marks:
+            self._outside_capture(f"reserve {marks} marks")
         self._branch_out(count)
         self._fork = fork
         try:
-            yield self._branch
+            yield
         except BaseException:
             if self._fork is fork:
                 self._fork = None
@@ -983,18 +1071,22 @@ class Device(ABC):
     @contextmanager
     def _branch(self, index: int) -> Iterator[None]:
         fork, op = self._fork, f"branch {index}"
+        if fork is not None and index in fork.entered and not fork.open:
+            self._no_such(op, fork)
+        with self._entered(op, index):
+            yield
+
+    @contextmanager
+    def _entered(self, op: str, index: int) -> Iterator[None]:
+        fork = self._fork
         if fork is None or fork.open:
             self.fail(
                 "CUDA_ERROR_ILLEGAL_STATE",
                 op,
-                "the branches are joined" if fork is None else "another branch is open",
+                "the branches are joined" if fork is None else f"another {fork.noun} is open",
             )
-        if index in fork.entered or not 0 <= index < fork.count:
-            self.fail(
-                "CUDA_ERROR_INVALID_VALUE",
-                op,
-                f"there are branches 0 to {fork.count - 1}, each to be opened once",
-            )
+        if not 0 <= index < fork.count:
+            self._no_such(op, fork)
         fork.entered.add(index)
         fork.open = True
         self._enter_branch(index)
@@ -1005,10 +1097,36 @@ class Device(ABC):
             if self._fork is fork:
                 self._leave_branch()
 
-    def compose(self, label: str, items: Sequence[Graph | DeviceEvent]) -> Graph:
-        """One graph that runs `items` in order: graphs as children, events as record nodes."""
-        self._outside_capture(f"compose {label}")
-        self._require_parts(f"compose {label}", [g for g in items if isinstance(g, Graph)])
+    def _no_such(self, op: str, fork: _Fork) -> NoReturn:
+        once = ", each to be opened once" if fork.noun == "branch" else ""
+        self.fail(
+            "CUDA_ERROR_INVALID_VALUE",
+            op,
+            f"there are {fork.nouns} 0 to {fork.count - 1}{once}",
+        )
+
+    def compose(
+        self,
+        label: str,
+        items: Sequence[Graph | DeviceEvent],
+        after: Sequence[Sequence[int]] | None = None,
+    ) -> Graph:
+        """One graph that runs `items` in order: graphs as children, events as record nodes.
+
+        Args:
+            label: the graph's name.
+            items: what it is of.
+            after: of each item the places of those before it that it waits for, where that is not
+                the one before it. Then there are no events, which would be in no order.
+
+        Raises:
+            DeviceError: CUDA_ERROR_INVALID_HANDLE for a closed graph, CUDA_ERROR_NOT_SUPPORTED for
+                one that loops, CUDA_ERROR_INVALID_VALUE for places that do not fit the items.
+        """
+        op = f"compose {label}"
+        self._outside_capture(op)
+        self._require_parts(op, [g for g in items if isinstance(g, Graph)])
+        self._require_order(op, items, after)
         graph = Graph(label)
         for item in items:
             if isinstance(item, Graph):
@@ -1017,8 +1135,32 @@ class Device(ABC):
             else:
                 graph.nodes.append(Node("event_record", item.label))
                 graph.events.append(item)
-        self._compose(graph, items)
+        self._compose(graph, items, _in_a_row(items) if after is None else after)
         return graph
+
+    def _require_order(
+        self,
+        op: str,
+        items: Sequence[Graph | DeviceEvent],
+        after: Sequence[Sequence[int]] | None,
+    ) -> None:
+        if after is None:
+            return
+        if any(isinstance(item, DeviceEvent) for item in items):
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                "events stand between items in a row; leave them out, or the order",
+            )
+        if len(after) != len(items) or any(
+            not 0 <= place < i for i, places in enumerate(after) for place in places
+        ):
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"{[list(places) for places in after]} are not the places of items before each of"
+                f" the {len(items)}",
+            )
 
     def _require_parts(self, op: str, graphs: Sequence[Graph]) -> None:
         if closed := [g.label for g in graphs if g.closed]:
@@ -1031,7 +1173,14 @@ class Device(ABC):
                 " it by itself",
             )
 
-    def loop(self, label: str, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> Graph:
+    def loop(
+        self,
+        label: str,
+        turn: Sequence[Graph],
+        control: Launch,
+        go: DeviceArray,
+        after: Sequence[Sequence[int]] | None = None,
+    ) -> Graph:
         """One graph that takes turns: `control`, then while `go` is not 0 the `turn` and `control`.
 
         Args:
@@ -1040,16 +1189,20 @@ class Device(ABC):
             control: a kernel that writes `go`, and gives its value to the condition whose handle it
                 gets by its parameter ``condition`` (u64). Outside a graph that is 0.
             go: int32 [1], among the arrays of `control`. (A GPU looks at the condition alone.)
+            after: of each graph of the turn the places of those before it that it waits for, where
+                that is not the one before it.
 
         Raises:
             DeviceError: CUDA_ERROR_NOT_SUPPORTED for what the body of a conditional node can't
                 hold (event records, further loops); CUDA_ERROR_INVALID_VALUE for a turn without
-                work or a `control` that can't end it; CUDA_ERROR_INVALID_HANDLE for a closed graph.
+                work, places that do not fit it, or a `control` that can't end it;
+                CUDA_ERROR_INVALID_HANDLE for a closed graph.
         """
         op = f"loop {label}"
         self._outside_capture(op)
         self._alive(op, go, *control.arrays)
         self._require_parts(op, turn)
+        self._require_order(op, turn, after)
         if timed := [g.label for g in turn if g.has_events()]:
             self.fail(
                 "CUDA_ERROR_NOT_SUPPORTED",
@@ -1081,7 +1234,7 @@ class Device(ABC):
             graph.children.append(part)
             graph.uses(part.arrays)
         graph.uses((*control.arrays, go))
-        self._loop(graph, turn, control, go)
+        self._loop(graph, turn, control, go, _in_a_row(turn) if after is None else after)
         return graph
 
     @contextmanager
@@ -1268,7 +1421,9 @@ class Device(ABC):
     def _abandon_capture(self, graph: Graph) -> None: ...
 
     @abstractmethod
-    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]]) -> None: ...
+    def _reserve_branches(
+        self, op: str, products: Sequence[Sequence[Matmul]], marks: int
+    ) -> None: ...
 
     @abstractmethod
     def _branch_out(self, count: int) -> None: ...
@@ -1280,14 +1435,30 @@ class Device(ABC):
     def _leave_branch(self) -> None: ...
 
     @abstractmethod
+    def _set_mark(self, mark: int) -> None: ...
+
+    @abstractmethod
+    def _await_mark(self, mark: int) -> None: ...
+
+    @abstractmethod
     def _join(self) -> None: ...
 
     @abstractmethod
-    def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None: ...
+    def _compose(
+        self,
+        graph: Graph,
+        items: Sequence[Graph | DeviceEvent],
+        after: Sequence[Sequence[int]],
+    ) -> None: ...
 
     @abstractmethod
     def _loop(
-        self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray
+        self,
+        graph: Graph,
+        turn: Sequence[Graph],
+        control: Launch,
+        go: DeviceArray,
+        after: Sequence[Sequence[int]],
     ) -> None: ...
 
     @abstractmethod

@@ -183,8 +183,10 @@ class CudaDevice(Device):
         self._queue: Any = self._stream.handle
         # Where branches beside the first are captured, an event for their end, and one for a fork.
         self._sides: list[tuple[Any, Any]] = []
-        self._forked: Any = None
+        self._forked_at: Any = None
         self._forked_into = 0
+        # Events for the ends of pieces of work that other lanes wait for.
+        self._marks: list[Any] = []
         self._branch_index = 0
         self._collecting = False
         self._modules: list[Any] = []
@@ -780,19 +782,21 @@ class CudaDevice(Device):
         finally:
             self._finish_capture()
 
-    # A fork as the CUDA programming guide has it: the streams of the further branches wait for an
-    # event of the capturing stream, which makes them part of the capture, and that stream waits
-    # for an event of each at the join. cuda.core's `split` would make its streams while capturing.
-    # The streams run nothing: a graph is launched on the training stream, after whose allocations
-    # its branches come as well.
+    # A fork as the CUDA programming guide has it: the streams of the further branches or lanes wait
+    # for an event of the capturing stream, which makes them part of the capture, and that stream
+    # waits for an event of each at the join. cuda.core's `split` would make its streams while
+    # capturing. The streams run nothing: a graph is launched on the training stream, after whose
+    # allocations its branches come as well.
 
-    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]]) -> None:
+    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]], marks: int) -> None:
         try:
-            if self._forked is None:
-                self._forked = self._gpu.create_event(EventOptions(timing_enabled=False))
+            if self._forked_at is None:
+                self._forked_at = self._gpu.create_event(EventOptions(timing_enabled=False))
             while len(self._sides) < len(products) - 1:
                 event = self._gpu.create_event(EventOptions(timing_enabled=False))
                 self._sides.append((self._gpu.create_stream(), event))
+            while len(self._marks) < marks:
+                self._marks.append(self._gpu.create_event(EventOptions(timing_enabled=False)))
             for branch, specs in enumerate(products):
                 if any(map(self._uses_cublaslt, specs)):
                     self._lt.reserve(branch)
@@ -801,9 +805,9 @@ class CudaDevice(Device):
 
     def _branch_out(self, count: int) -> None:
         op = f"fork into {count} branches"
-        self._check(driver.cuEventRecord(self._forked.handle, self._queue), op)
+        self._check(driver.cuEventRecord(self._forked_at.handle, self._queue), op)
         for stream, _ in self._sides[: count - 1]:
-            self._check(driver.cuStreamWaitEvent(stream.handle, self._forked.handle, 0), op)
+            self._check(driver.cuStreamWaitEvent(stream.handle, self._forked_at.handle, 0), op)
         self._forked_into = count
 
     def _enter_branch(self, index: int) -> None:
@@ -817,6 +821,18 @@ class CudaDevice(Device):
         self._target = self._builder
         self._queue = self._builder.stream.handle
 
+    # A mark is an event behind the last node of a lane's stream. A stream that waits for it gets
+    # that node, beside its own last one, among those that its next node depends on; recorded again
+    # later, the event leaves that as it is.
+
+    def _set_mark(self, mark: int) -> None:
+        op = f"set mark {mark}"
+        self._check(driver.cuEventRecord(self._marks[mark].handle, self._queue), op)
+
+    def _await_mark(self, mark: int) -> None:
+        op = f"wait for mark {mark}"
+        self._check(driver.cuStreamWaitEvent(self._queue, self._marks[mark].handle, 0), op)
+
     def _join(self) -> None:
         self._leave_branch()
         op, queue = "join the branches", self._queue
@@ -825,17 +841,23 @@ class CudaDevice(Device):
             self._check(driver.cuEventRecord(event.handle, stream.handle), op)
             self._check(driver.cuStreamWaitEvent(queue, event.handle, 0), op)
 
-    def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None:
+    def _compose(
+        self,
+        graph: Graph,
+        items: Sequence[Graph | DeviceEvent],
+        after: Sequence[Sequence[int]],
+    ) -> None:
         definition: Any = GraphDefinition()
         built = _Built(definition, None, self._modules)
-        node = definition
+        nodes: list[Any] = []
         try:
-            for item in items:
+            for item, places in zip(items, after, strict=True):
+                waits = [nodes[place] for place in places]
                 if isinstance(item, Graph):
-                    node = node.embed(item.handle.definition)
+                    nodes.append(_embedded(item, definition, waits))
                 else:
-                    node = node.record(item.handle)
-                    built.event_nodes.append(node)
+                    nodes.append((waits or [definition])[0].record(item.handle))
+                    built.event_nodes.append(nodes[-1])
         except CUDAError as error:
             self._translate(error, f"compose {graph.label}")
         graph.handle = built
@@ -844,7 +866,14 @@ class CudaDevice(Device):
     # before it decides on that one, so that a loop with nothing to do takes none. Children that are
     # composed themselves are opened: each captured graph becomes a child of the body.
 
-    def _loop(self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> None:
+    def _loop(
+        self,
+        graph: Graph,
+        turn: Sequence[Graph],
+        control: Launch,
+        go: DeviceArray,
+        after: Sequence[Sequence[int]],
+    ) -> None:
         del go  # a GPU looks at the condition
         kernel, config, values = control.payload
         position = [p.name for p in control.spec.params].index(CONDITION)
@@ -853,10 +882,18 @@ class CudaDevice(Device):
             condition = definition.create_condition(default_value=0)
             arguments = [*values[:position], condition, *values[position + 1 :]]
             repeat = definition.launch(config, kernel, *arguments).while_loop(condition)
-            node = body = repeat.body
-            for part in _captured(turn):
-                node = node.embed(part.handle.definition)
-            node.launch(config, kernel, *arguments)
+            body = repeat.body
+            ends: list[Any] = []
+            for part, places in zip(turn, after, strict=True):
+                waits = [ends[place] for place in places]
+                for captured in _captured([part]):
+                    waits = [_embedded(captured, body, waits)]
+                ends.append(waits[0])
+            awaited = {place for places in after for place in places}
+            last, *others = [end for i, end in enumerate(ends) if i not in awaited]
+            decision = last.launch(config, kernel, *arguments)
+            for other in others:
+                decision.pred.add(other)
         except CUDAError as error:
             self._translate(error, f"loop {graph.label}")
         graph.handle = _Built(definition, None, self._modules, turn=body)
@@ -959,8 +996,18 @@ class CudaDevice(Device):
             self._lt = None
         self._workspaces.clear()
         self._sides.clear()
-        self._forked = None
+        self._forked_at = None
+        self._marks.clear()
         self._stream = self._current = self._target = self._queue = None
+
+
+def _embedded(graph: Graph, definition: Any, waits: Sequence[Any]) -> Any:
+    """The node of `graph` as a child in `definition`, behind the nodes `waits`."""
+    first, *others = waits or (definition,)
+    node = first.embed(graph.handle.definition)
+    for other in others:
+        node.pred.add(other)
+    return node
 
 
 def _captured(graphs: Sequence[Graph]) -> Iterator[Graph]:

@@ -253,9 +253,11 @@ class HostDevice(Device):
     def _abandon_capture(self, graph: Graph) -> None:
         pass
 
-    # One branch is recorded after another: any order is right, or they would be no branches.
+    # Branches and lanes are recorded in the order in which they are asked for their work. Any order
+    # of branches is right, or they would be none; that of lanes is, because a mark is set before it
+    # is waited for.
 
-    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]]) -> None:
+    def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]], marks: int) -> None:
         pass
 
     def _branch_out(self, count: int) -> None:
@@ -267,15 +269,34 @@ class HostDevice(Device):
     def _leave_branch(self) -> None:
         pass
 
+    def _set_mark(self, mark: int) -> None:
+        pass
+
+    def _await_mark(self, mark: int) -> None:
+        pass
+
     def _join(self) -> None:
         pass
 
-    def _compose(self, graph: Graph, items: Sequence[Graph | DeviceEvent]) -> None:
+    def _compose(
+        self,
+        graph: Graph,
+        items: Sequence[Graph | DeviceEvent],
+        after: Sequence[Sequence[int]],
+    ) -> None:
+        # One item is done after another: their order is one of those that `after` allows.
         # A child is copied in, as CUDA clones it; an event is looked up at replay, because
         # `set_graph_events` may have put another in its place.
         graph.handle = [list(i.handle) if isinstance(i, Graph) else i for i in items]
 
-    def _loop(self, graph: Graph, turn: Sequence[Graph], control: Launch, go: DeviceArray) -> None:
+    def _loop(
+        self,
+        graph: Graph,
+        turn: Sequence[Graph],
+        control: Launch,
+        go: DeviceArray,
+        after: Sequence[Sequence[int]],
+    ) -> None:
         # Read through the array at each turn; a child is copied in, as CUDA clones it.
         work = [w for part in turn for w in self._child_work(list(part.handle))]
         graph.handle = [partial(self._take_turns, control.payload, work, go)]

@@ -1,7 +1,8 @@
 """The step's graph as inline SVG: children as clusters, work nodes labelled by kernel.
 
 A step is a chain, so the layout is one: clusters run down a column and on at the top of the next,
-as newspaper columns do. Branches inside a cluster stand side by side, between a fork and a join.
+as newspaper columns do. Branches inside a cluster stand side by side, between a fork and a join; of
+a dag the lanes do, without what one waits for in another.
 `from_program` needs no device; `from_dot` reads what a driver drew.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 
+from onegraph.stages.dag import Dag
 from onegraph.stages.page.markup import Missing
 from onegraph.stages.program import (
     Branches,
@@ -96,13 +98,18 @@ def _graph(graph: GraphLaunch) -> Iterator[Cluster]:
 
 
 def _nodes(ops: Sequence[Op]) -> Iterator[Node]:
-    """The nodes of a graph's ops, branches side by side."""
+    """The nodes of a graph's ops, branches and lanes side by side."""
     forks = 0
     for op in ops:
         if isinstance(op, Branches):
             forks += 1
             for index, branch in enumerate(op.branches):
                 yield from (replace(_node(o), fork=forks, branch=index) for o in branch)
+        elif isinstance(op, Dag):
+            forks += 1
+            by_lane = sorted(zip(op.lanes, op.ops, strict=True), key=lambda pair: pair[0])
+            for lane, inner in by_lane:
+                yield replace(_node(inner), fork=forks, branch=lane)
         else:
             yield _node(op)
 

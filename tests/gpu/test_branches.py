@@ -13,9 +13,11 @@ from device_rules import UNSUPPORTED, f32, refused
 from onegraph.kernels.device import Device
 from onegraph.kernels.device.base import Matmul
 from onegraph.stages import Buffer, Phase, Ref, Runner, StepProgram, Workspace
+from onegraph.stages.dag import Dag
 from onegraph.stages.page.graph_drawing import Cluster, driver_graph, from_program
 from onegraph.stages.program import Branches, GraphLaunch, Launch, MatmulOp, Memset, Op
 from onegraph.stages.registry import ALL, up_to
+from onegraph.stages.schedule import regrouped
 
 pytestmark = pytest.mark.gpu
 
@@ -125,6 +127,42 @@ def test_the_full_learner_in_branches(device):
     assert runs[2] == runs[0]
 
 
+@pytest.mark.parametrize("name", ["wide", "whole"])
+@pytest.mark.parametrize("hidden", [[32], [512, 512]], ids=str)
+def test_a_regrouped_step_gives_the_bits_of_stage_6(device, name, hidden):
+    """The full learner with small products; and a plain one whose large ones are cuBLASLt's."""
+    count = 50
+    changes = FORKED | {"network__hidden": hidden}
+    if len(hidden) > 1:
+        changes = {"network__hidden": hidden, "learn__batch_size": 512, "loop__start_steps": 512}
+        changes["replay__capacity"] = 1024
+    runs = []
+    for stages, fusion in ((up_to(6), "none"), (ALL - {8}, name), (ALL, name)):
+        trainer = trainer_on(device, stages, config(**changes | {"fusion": fusion}))
+        assert ("dag of" in trainer.learn_program.describe()) is (fusion != "none")
+        runs.append(steps(trainer, count))
+        trainer.close()
+    assert runs[1] == runs[0]
+    assert runs[2] == runs[0]
+
+
+def test_the_devices_loop_of_a_regrouped_step_gives_the_same_bits(device):
+    """Children side by side in the turn of a while-node, and lanes inside them."""
+    ends = []
+    for stages, fusion in ((up_to(6), "none"), (ALL, "none"), (ALL, "whole")):
+        trainer = trainer_on(device, stages, config(**FORKED | {"fusion": fusion}))
+        if 8 in stages:
+            trainer.take_rounds(20)
+        else:
+            while trainer.progress.learns < 20:
+                trainer.collect()
+                trainer.learn()
+        ends.append(trainer.parameters().tobytes())
+        trainer.close()
+    assert ends[1] == ends[0]
+    assert ends[2] == ends[0]
+
+
 # -------------------------------------------------------------------- what the driver holds
 
 
@@ -160,6 +198,25 @@ def test_the_driver_draws_the_paths(device):
     (graph,) = runner._graphs
     assert graph.plain is not None
     assert device.driver_node_count(graph.plain.graph) == graph.nodes() == 10
+
+
+def test_the_driver_holds_the_edges_of_a_dag_and_no_others(device):
+    def relu(source: str, out: str) -> Op:
+        return Launch("relu_epilogue", {"extra": Ref(source), "out": Ref(out), "n": 4, "grad": 1})
+
+    names = "abcdefgh"
+    buffers = [filled(name, 4) for name in names]
+    body = [relu("a", "b"), relu("b", "c"), relu("a", "d"), relu("d", "e"), Memset(Ref("f"))]
+    body += [relu("c", "e"), relu("d", "g"), relu("f", "g"), relu("g", "h"), relu("e", "h")]
+    dag = regrouped(body)
+    assert isinstance(dag, Dag)
+    assert dag.width > 2
+    runner = replay(device, [dag], buffers, list(names))
+    (graph,) = runner._graphs
+    assert graph.plain is not None
+    assert device.driver_node_count(graph.plain.graph) == len(dag.ops)
+    (text,) = runner.graph_dots().values()
+    assert text.count("->") == sum(map(len, dag.waits()))
 
 
 # -------------------------------------------------------------------- workspaces

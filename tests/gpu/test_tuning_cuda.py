@@ -21,7 +21,7 @@ pytestmark = pytest.mark.gpu
 
 
 def settings(**changes: object) -> Config:
-    return chain(**{"network__hidden": [64, 32]} | changes)
+    return chain(**{"network__hidden": [64, 32], "fusion": "auto"} | changes)
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +70,10 @@ def test_every_way_is_timed_once(cuda, times_of_its_own):
 def test_the_ways_of_a_gpu_without_clusters(cuda, monkeypatch):
     monkeypatch.setattr(cuda, "largest_cluster", 1)
     choice, names, said = chosen(cuda, settings())
-    assert (choice.name, names, said) == ("none", [], [])
-    assert "forms no clusters of blocks" in choice.source
+    assert names == ["wide", "whole"]
+    assert choice.times is not None
+    assert set(choice.times.median_us) == {"none", *names}
+    assert len(said) == 1
 
 
 def test_runs_that_choose_by_the_same_times_are_one(cuda):

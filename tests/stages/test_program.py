@@ -292,7 +292,7 @@ class TestBranches:
     @pytest.mark.parametrize(
         "op",
         [
-            *(zero("y", blocking=True), Copy(Ref("y"), Ref("h"), "dtod"), Host("f", print)),
+            *(zero("y", blocking=True), Copy(Ref("y"), Ref("h"), "htod"), Host("f", print)),
             *(Sync(), Alloc("y"), RecordEvent(0, ""), GraphLaunch("g", ())),
             Branches(((zero("y"),), (zero("z"),))),
         ],

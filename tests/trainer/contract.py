@@ -45,7 +45,7 @@ from onegraph.trainer.envs.base import reset_program
 from onegraph.trainer.envs.tabular import TabularEnvironment
 from onegraph.trainer.evaluation import WindowEvaluator
 from onegraph.trainer.network import QNetwork
-from onegraph.trainer.program import PHASES
+from onegraph.trainer.phases import PHASES
 from onegraph.trainer.trainer import Trainer, TrainerError
 
 SETS = [pytest.param(s, id=format_set(s)) for s in exact_sets(step_stages())]

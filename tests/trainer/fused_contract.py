@@ -174,7 +174,7 @@ class FusedContract:
         assert trainer.fusion.name == "rows8-cluster4"
         assert not three & change(fusion="none")
         assert change(fusion="rows3-cluster4", network__hidden=[12, 4]) == three
-        with pytest.raises(FusionError, match="choose from auto, none alone, because the fused"):
+        with pytest.raises(FusionError, match="choose from auto, none, wide, whole; there are no"):
             change(network__hidden=[12])
         assert trainer.config.network.hidden == (12, 4)
         assert kernels(trainer.learn_program) == three
@@ -228,7 +228,9 @@ class FusedContract:
 
     def test_other_learners_keep_their_phases(self, open_device: OpenDevice) -> None:
         device = open_device()
-        trainers = [make(device, full(), stages) for stages in (SIX, "all")]
+        if device.runs_later:
+            pytest.skip("what a GPU takes, it measures")
+        trainers = [make(device, full(fusion="auto"), stages) for stages in (SIX, "all")]
         assert trainers[0].learn_program == trainers[1].learn_program
         assert trainers[0].fusion is None  # nobody asked
         assert trainers[1].fusion is not None

@@ -33,13 +33,23 @@ def forks(program: StepProgram) -> dict[str, list[list[int]]]:
     return found
 
 
-def learn_program(**overrides: object) -> StepProgram:
-    """The learning step of a config on the demo, at all stages."""
+def programs(**overrides: object) -> DqnPrograms:
+    """The programs of a config on the demo."""
     names = {name.replace("__", "."): value for name, value in overrides.items()}
     settings = load_config(None, names)
     environment, _ = build_environment(settings)
     network = QNetwork.of(settings, environment)
-    parts = DqnPrograms(Shapes(settings, network, settings.replay.capacity), environment)
+    return DqnPrograms(Shapes(settings, network, settings.replay.capacity), environment)
+
+
+def unstaged(**overrides: object) -> StepProgram:
+    """The learning step as stage 0 has it."""
+    return programs(**overrides).learn()
+
+
+def learn_program(**overrides: object) -> StepProgram:
+    """The learning step at all stages."""
+    parts = programs(**overrides)
     return apply(parts.learn(), ALL, parts)
 
 
@@ -68,6 +78,43 @@ def test_a_small_dqn_shares_launches_instead():
 def test_a_large_dqn_has_two_passes_side_by_side():
     program = learn_program(learn__batch_size=2048, network__hidden=[1024, 1024])
     assert forks(program) == {"ddqn": [[3, 3]]}
+
+
+def test_auxiliary_passes_run_beside_those_over_the_batch():
+    program = learn_program(preset="full")
+    (parent,) = program.phases[0].ops
+    assert isinstance(parent, GraphLaunch)
+    waits = {c.name: c.after for c in parent.body if isinstance(c, GraphLaunch)}
+    assert {name: after for name, after in waits.items() if after is not None} == {
+        "aux": ("spectral",),
+        "post_aux": ("ddqn", "aux"),
+    }
+    assert "phase aux after spectral" in unstaged(preset="full").describe()
+    # Without a phase's work, what stood before it is waited for.
+    (parent,) = learn_program(**SIZES["M"].fields).phases[0].ops
+    assert isinstance(parent, GraphLaunch)
+    assert {c.after for c in parent.body if isinstance(c, GraphLaunch)} == {None}
+
+
+def test_a_turn_of_the_devices_loop_has_them_side_by_side_too():
+    trainer = captured()
+    orders = []
+    loop = trainer.device.loop
+
+    def noted(label, turn, control, go, after=None):
+        orders.append(([g.label for g in turn], after))
+        return loop(label, turn, control, go, after)
+
+    trainer.device.loop = noted  # type: ignore[method-assign]
+    trainer.take_rounds(trainer.progress.learns + 2)
+    trainer.close()
+    ((labels, after),) = orders
+    by_name = {name: [labels[j] for j in after[i]] for i, name in enumerate(labels)}
+    assert by_name["aux"] == ["spectral"]
+    assert by_name["post_aux"] == ["ddqn", "aux"]
+    assert by_name["adam"] == ["adam_grad"]
+    roots = [name for name, waits in by_name.items() if not waits]
+    assert roots == labels[:1]
 
 
 PARTS: dict[str, list[object]] = {

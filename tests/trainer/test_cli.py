@@ -623,7 +623,8 @@ def test_the_audit_names_the_kernel_that_does_a_group():
 def test_fusions_lists_the_ways_and_the_choice(capsys):
     assert main(["stages", "fusions", "--size", "M", "--device", "host"]) == 0
     out = capsys.readouterr().out
-    for name, shared in (("rows3-cluster8", "120,128"), ("rows3-cluster4", "213,648")):
+    ways = {"rows3-cluster8": "120,128", "rows3-cluster4": "213,648", "wide": "", "whole": ""}
+    for name, shared in ways.items():
         (row,) = (line for line in out.splitlines() if name in line and "│" in line)
         assert shared in row
     assert "rows8-cluster4" not in out  # too much for a block
@@ -634,6 +635,7 @@ def test_fusions_says_why_there_are_none(capsys):
     assert main(["stages", "fusions", "--config", "chain", "--device", "host"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "stage 7 takes none (the fused kernels are for two hidden layers" in out
+    assert "wide" in out
 
 
 def test_fusions_of_a_config_with_overrides(capsys):
@@ -647,7 +649,7 @@ def test_fusions_of_a_config_with_overrides(capsys):
     [
         (["--size", "XL"], 1, "size 'XL' is unknown"),
         (["--size", "S", "--config", "demo"], 2, "a size is a config of its own; give one"),
-        (["--set", "fusion=fast"], 1, "'fast' is none of the kernels for this step; choose from"),
+        (["--set", "fusion=fast"], 1, "'fast' is none of the ways to do this step; choose from"),
         (["--size", "S", "--device", "tpu"], 1, "'tpu': choose auto, cuda or host"),
     ],
 )
@@ -662,7 +664,7 @@ def test_a_run_and_its_page_say_which_kernels_it_has(tmp_path, capsys):
     argv += [f"--set={name}={value}" for name, value in FAST.items()]
     argv += ["--set=network.hidden=[8, 4]", "--set=fusion=rows5-cluster4"]
     assert main(argv) == 0
-    assert "fused kernels: rows5-cluster4 (by the config)" in capsys.readouterr().err
+    assert "stage 7: rows5-cluster4 (by the config)" in capsys.readouterr().err
     page = ["report", str(tmp_path / "run"), "--no-stages-bench", "--device", "host"]
     assert main(page) == 0
     text = (tmp_path / "run" / "report.html").read_text()
@@ -670,5 +672,5 @@ def test_a_run_and_its_page_say_which_kernels_it_has(tmp_path, capsys):
     assert "adam_grad" not in text
     capsys.readouterr()
     assert main(["train", "--resume", str(tmp_path / "run"), "--stages", "6"]) == 0
-    assert "fused kernels" not in capsys.readouterr().err
+    assert "stage 7:" not in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "run")]) == 0

@@ -19,7 +19,7 @@ from onegraph.stages.registry import up_to
 from onegraph.stages.verify import verify
 from onegraph.trainer import fusing
 from onegraph.trainer.envs.build import build_environment
-from onegraph.trainer.fusing import FusedStep, candidates, obstacle
+from onegraph.trainer.fusing import FusedStep, candidates, fused_steps, obstacle
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.shapes import Shapes
 from onegraph.trainer.subject import TrainerSubject
@@ -74,7 +74,8 @@ def shapes_of(config) -> Shapes:
 def test_what_there_are_no_kernels_for(config, why: str) -> None:
     shapes = shapes_of(config)
     assert why in obstacle(shapes, HostDevice())
-    assert candidates(shapes, HostDevice()) == ()
+    assert fused_steps(shapes, HostDevice()) == ()
+    assert [step.name for step in candidates(shapes, HostDevice())] == ["wide", "whole"]
 
 
 def test_the_ways_of_a_small_network() -> None:
@@ -83,6 +84,7 @@ def test_the_ways_of_a_small_network() -> None:
     assert [step.name for step in candidates(shapes, HostDevice())] == [
         *("rows3-cluster8", "rows5-cluster8", "rows8-cluster8"),
         *("rows3-cluster4", "rows5-cluster4", "rows8-cluster4"),
+        *("wide", "whole"),
     ]
 
 
@@ -91,7 +93,7 @@ def test_a_device_limits_the_ways() -> None:
 
     def names(cluster: int, shared: int) -> list[str]:
         device = SimpleNamespace(name="X", largest_cluster=cluster, largest_shared=shared)
-        return [step.name for step in candidates(shapes, device)]
+        return [step.name for step in fused_steps(shapes, device)]
 
     assert names(4, 227 * 1024) == ["rows3-cluster4", "rows5-cluster4", "rows8-cluster4"]
     least = min(FusedStep(shapes, 3, 8).shared_bytes, FusedStep(shapes, 3, 4).shared_bytes)
@@ -118,6 +120,7 @@ def test_any_shape_learns_as_at_stage_6(hidden, batch, dueling, double, loss, n_
     config = chain(
         **STEADY
         | {
+            "fusion": "auto",
             "network__hidden": [4 * width for width in hidden],
             "learn__batch_size": batch,
             "network__dueling": dueling,
@@ -142,7 +145,7 @@ def test_any_shape_learns_as_at_stage_6(hidden, batch, dueling, double, loss, n_
 
 def test_a_large_batch_keeps_the_kernels_of_its_priorities(monkeypatch) -> None:
     monkeypatch.setattr(fusing.update_priorities, "AT_ONCE", 16)
-    config = chain(network__hidden=[16, 8])
+    config = chain(network__hidden=[16, 8], fusion="auto")
     trainer = make(HostDevice(), config, "all")
     assert kernels(trainer.learn_program) > {"draw_rows", "td_pass", "apply_step"}
     seven = trajectory(trainer)
@@ -155,7 +158,8 @@ def test_a_large_batch_keeps_the_kernels_of_its_priorities(monkeypatch) -> None:
 
 def subject(**changes: object) -> TrainerSubject:
     # Gradients are clipped in some steps and not in others.
-    return TrainerSubject(chain(network__hidden=[16, 8], learn__batch_size=16, **changes))
+    fields = {"network__hidden": [16, 8], "learn__batch_size": 16, "fusion": "auto"}
+    return TrainerSubject(chain(**fields | changes))
 
 
 def test_verification_holds_stage_7_to_rounding() -> None:
@@ -215,7 +219,7 @@ def test_a_fault_of_one_per_cent_is_caught(monkeypatch, kernel, name, by) -> Non
 
 def test_market_runs_at_stage_7_by_default() -> None:
     """The shipped demo has two hidden layers."""
-    trainer = make(HostDevice(), market(network__hidden=[64, 64]), "all")
+    trainer = make(HostDevice(), market(network__hidden=[64, 64], fusion="auto"), "all")
     assert trainer.fusion is not None
     assert str(trainer.fusion) == "rows3-cluster8 (the first; the host device measures nothing)"
     trainer.close()

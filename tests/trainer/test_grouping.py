@@ -113,7 +113,7 @@ def test_parts_of_one_buffer_do_not_conflict_and_overlaps_do():
 
 def test_an_op_of_unknown_effect_is_refused():
     with pytest.raises(ProgramError, match="can't be ordered"):
-        grouped_products([Copy(Ref("a"), Ref("b"), "dtod")])
+        grouped_products([Copy(Ref("a"), Ref("b"), "htod")])
 
 
 def product(out, a="a", size=2):

@@ -140,7 +140,7 @@ def test_no_array_is_written_and_passed_twice(kind, learner) -> None:
 
 @pytest.mark.parametrize("kind", ["chain", "market"])
 def test_the_fused_kernels_write_no_array_that_is_passed_twice(kind) -> None:
-    for program in programs(kind, ALL, network__hidden=[16, 8]):
+    for program in programs(kind, ALL, network__hidden=[16, 8], fusion="auto"):
         assert aliased(program) == []
         assert ("launch td_pass" in program.describe()) is (program.name == "learn")
 

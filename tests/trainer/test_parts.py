@@ -14,7 +14,7 @@ from onegraph.kernels.device import HostDevice
 from onegraph.stages.program import GraphLaunch, Launch, Op
 from onegraph.stages.registry import up_to
 from onegraph.trainer.config import Config
-from onegraph.trainer.program import PHASES
+from onegraph.trainer.phases import PHASES
 from onegraph.trainer.trainer import Trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:DeviceArray.to_host:DeprecationWarning")

@@ -1,4 +1,4 @@
-"""Which fused kernels a learning step gets: by the config, by measurement, by the cache."""
+"""How stage 7 does a learning step: by the config, by measurement, by the cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onegraph.trainer import tuning
 from onegraph.trainer.config import Config, override_config
 from onegraph.trainer.envs.base import Environment
 from onegraph.trainer.envs.build import build_environment
-from onegraph.trainer.fusing import FusionError
+from onegraph.trainer.fusing import FusedStep, FusionError
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.shapes import Shapes
 from onegraph.trainer.tuning import (
@@ -32,7 +32,8 @@ from onegraph.trainer.tuning import (
     scratch_shapes,
 )
 
-NAMES = [f"rows{rows}-cluster{cluster}" for cluster in (8, 4) for rows in (3, 5, 8)]
+FUSED = [f"rows{rows}-cluster{cluster}" for cluster in (8, 4) for rows in (3, 5, 8)]
+NAMES = [*FUSED, "wide", "whole"]
 
 
 class Later(HostDevice):
@@ -44,7 +45,7 @@ class Later(HostDevice):
 
 
 def settings(**changes: object) -> Config:
-    return chain(**{"network__hidden": [16, 8]} | changes)
+    return chain(**{"network__hidden": [16, 8], "fusion": "auto"} | changes)
 
 
 def sized(config: Config) -> tuple[Shapes, Environment]:
@@ -91,8 +92,9 @@ def test_the_fastest_is_taken_and_kept(cache) -> None:
     choice = asked(settings(), measure, said.append)
     assert (choice.name, choice.source) == ("rows8-cluster8", "measured now")
     assert choice.step is not None
+    assert isinstance(choice.step, FusedStep)
     assert (choice.step.rows, choice.step.cluster) == (8, 8)
-    assert said == ["choosing kernels: timing 7 forms of the learning step on Later"]
+    assert said == ["choosing kernels: timing 9 forms of the learning step on Later"]
     (file,) = cache.glob("fusion-*.json")
     again = asked(settings(), measure, said.append)
     assert (again.name, again.times) == (choice.name, choice.times)
@@ -120,21 +122,28 @@ def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(FusionError) as error:
         asked(settings(fusion="rows4-cluster8"), Measured(times()))
     assert str(error.value) == (
-        "fusion = 'rows4-cluster8' is none of the kernels for this step; choose from auto, none,"
+        "fusion = 'rows4-cluster8' is none of the ways to do this step; choose from auto, none,"
         f" {', '.join(NAMES)}"
     )
 
 
 def test_a_name_where_there_are_no_kernels_is_refused_with_the_reason() -> None:
-    with pytest.raises(FusionError, match="choose from auto, none alone, because the fused kernel"):
+    message = "from auto, none, wide, whole; there are no others, because the fused kernels have no"
+    with pytest.raises(FusionError, match=message):
         asked(full(fusion="rows3-cluster8"), Measured(times()))
 
 
-def test_nothing_is_measured_where_there_are_no_kernels() -> None:
-    measure = Measured(times())
-    choice = asked(full(), measure)
+def test_where_there_are_no_kernels_the_phases_may_be_regrouped() -> None:
+    measure = Measured(FusionTimes({"none": 9.0, "wide": 7.0, "whole": 8.0}))
+    choice = asked(full(fusion="auto"), measure)
+    assert str(choice) == "wide (measured now)"
+    assert measure.asked == 1
+
+
+def test_the_host_device_regroups_nothing_unasked() -> None:
+    choice = choose(*sized(full(fusion="auto")), HostDevice())
     assert str(choice) == "none (the fused kernels have no code for a head of quantiles)"
-    assert measure.asked == 0
+    assert choose(*sized(full(fusion="whole")), HostDevice()).name == "whole"
 
 
 def test_the_host_device_takes_the_first() -> None:
@@ -147,7 +156,7 @@ def test_the_host_device_takes_the_first() -> None:
 def test_no_memory_to_measure_in_is_told_and_not_kept(cache) -> None:
     short = DeviceError("CUDA_ERROR_OUT_OF_MEMORY", "allocate x", "", "there are 3 bytes")
     choice = asked(settings(), Measured(short))
-    assert str(choice) == "none (no memory to measure fused kernels in: there are 3 bytes)"
+    assert str(choice) == "none (no memory to measure stage 7 in: there are 3 bytes)"
     assert not cache.exists()
     assert asked(settings(), Measured(times())).name == NAMES[0]
 
@@ -171,6 +180,8 @@ def test_another_error_is_no_choice() -> None:
         {"learn__target": "hard"},
         {"replay__capacity": 400},
         {"replay__n_step": 2},
+        {"aux__denoise": True},
+        {"learn__vaccine": True},
         {"env__lanes": 2},
     ],
     ids=str,
@@ -373,7 +384,7 @@ def test_a_chooser_asks_once(monkeypatch) -> None:
 def test_the_numbers_do_not_depend_on_the_choice_on_the_host() -> None:
     """A twin has no blocks."""
     ends = set()
-    for name in NAMES:
+    for name in FUSED:
         trainer = make(HostDevice(), settings(fusion=name), ALL)
         while trainer.rows < trainer.config.loop.start_steps:
             trainer.collect()

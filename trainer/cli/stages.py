@@ -28,7 +28,7 @@ from onegraph.trainer.cli.train import ConfigOption, DeviceOption, SetOption, re
 from onegraph.trainer.config import Config, parse_override
 from onegraph.trainer.envs.base import Environment, reset_program, walk_program
 from onegraph.trainer.envs.build import build_environment
-from onegraph.trainer.fusing import candidates
+from onegraph.trainer.fusing import candidates, obstacle
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.offline import offline_run
 from onegraph.trainer.program import DqnPrograms
@@ -184,9 +184,9 @@ def fusions(
     overrides: SetOption = None,
     device: DeviceOption = None,
 ) -> None:
-    """List the fused kernels that stage 7 can take for a learning step, and which it takes.
+    """List the ways in which stage 7 can do a learning step, and which it takes.
 
-    On a GPU each is timed beside the step without; the times are kept for later runs.
+    On a GPU each is timed beside the step as its phases are; the times are kept for later runs.
     """
     if size is not None and config is not None:
         raise typer.BadParameter("a size is a config of its own; give one", param_hint="--size")
@@ -206,14 +206,16 @@ def fusions(
     with open_named(kind) as opened:
         choice = choose(shapes, environment, opened, say=notes().print)
         known = candidates(shapes, opened)
-        where = opened.name
+        where, why_not = opened.name, obstacle(shapes, opened)
     times = choice.times.median_us if choice.times is not None else {}
     refused = choice.times.refused if choice.times is not None else {}
-    rows = table(f"Learning step on {where}", "kernels", "shared memory, bytes", "us a step")
+    rows = table(f"Learning step on {where}", "way", "shared memory, bytes", "us a step")
     for name, shared in [(NONE, 0), *((s.name, s.shared_bytes) for s in known)]:
         us = f"{times[name]:.1f}" if name in times else "refused" if name in refused else "-"
         rows.add_row(name, f"{shared:,}" if shared else "", us)
     results().print(rows)
     for name, why in refused.items():
         print(f"{name}: {why}")
+    if why_not:
+        print(why_not)
     print(f"stage 7 takes {choice}")

@@ -244,7 +244,7 @@ def run_training(
         for note in trainer.market.bars.notes:
             console.print(f"note: {note}", markup=False)
     if trainer.fusion is not None:
-        console.print(f"fused kernels: {trainer.fusion}", markup=False)
+        console.print(f"stage 7: {trainer.fusion}", markup=False)
     with stop_on_signal() as asked:
         loop = Loop(trainer, folder, stop=asked)
         epochs = loop.run()

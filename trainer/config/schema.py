@@ -870,9 +870,8 @@ class Config(Section):
     fusion: str = Field(
         "auto",
         min_length=1,
-        description="kernels that do the learning step's phases together (stage 7): auto: what was "
-        "measured to be fastest; none: the phases as they are; or a name that onegraph stages "
-        "fusions lists",
+        description="how stage 7 does the learning step's phases together: auto: as was measured "
+        "to be fastest; none: the phases as they are; or a name that onegraph stages fusions lists",
     )
     device: Literal["auto", "cuda", "host"] = Field(
         "auto", description="auto: CUDA where there is a GPU, else the host"
