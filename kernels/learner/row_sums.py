@@ -27,7 +27,7 @@ TILE_COLUMNS = 8
 
 
 def lane_sums(values: NDArray[F], count: int = WARP) -> NDArray[F]:
-    """The partial sums [count, ...] of lanes that take every `count`-th of the first axis in turn."""
+    """The sums [count, ...] of lanes that each take every `count`-th of the first axis in turn."""
     lanes = np.zeros((count, *values.shape[1:]), values.dtype)
     for first in range(0, len(values), count):
         part = values[first : first + count]
