@@ -39,8 +39,8 @@ def transitions(rng, n, actions, share=0.02):
     }
 
 
-@pytest.mark.parametrize("n", [0, 1, 5, 257, 3001])
-@pytest.mark.parametrize("frequencies", [1, 7, 64])
+@pytest.mark.parametrize("n", [0, 1, 5, 8, 257, 3001])
+@pytest.mark.parametrize("frequencies", [1, 7, 33, 64])
 @pytest.mark.parametrize(
     ("program", "use"), [(LEARN, TauUse.ONLINE), (LEARN, TauUse.TARGET), (COLLECT, 3)]
 )
