@@ -1,9 +1,9 @@
 """Column sums of a matrix, in a fixed order: the gradient of a bias.
 
 ``out[c] = sum over r of x[r, c]``, x [rows, cols], float32. Lane l of a column adds rows l,
-l + 128, l + 256, … in turn to zero; lanes l, l + 32, l + 64 and l + 96 are added in turn; and the 32
-sums that are left as `row_sums.sum_over_rows` adds its lanes. The order depends on nothing but the
-number of rows. NaN and infinity pass through to their column alone. No rows give zeros.
+l + 128, l + 256, … in turn to zero; lanes l, l + 32, l + 64 and l + 96 are added in turn; and the
+32 sums that are left as `row_sums.sum_over_rows` adds its lanes. The order depends on nothing but
+the number of rows. NaN and infinity pass through to their column alone. No rows give zeros.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ With dz [rows Q, H] the gradient in the product::
     grad_phi[r, j, h]    = dz[r, j, h] features[r, h]    where phi > 0, else 0
     grad_features[r, h]  = (what stands there +) sum over j = 0..Q-1, in turn, of dz relu(phi)
 
-phi and ``grad_phi`` stand before the embedding's ReLU; a phi of NaN gives 0, as the ReLU gradient of
-`gemm`. With `add` the sum is added to what ``grad_features`` holds: the
-features' gradient from a plain head beside this one. NaN and infinity reach what they enter.
+phi and ``grad_phi`` stand before the embedding's ReLU; a phi of NaN gives 0, as the ReLU gradient
+of `gemm`. With `add` the sum is added to what ``grad_features`` holds: the features' gradient from
+a plain head beside this one. NaN and infinity reach what they enter.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     ),
     "refresh_inserted": lambda d: replay.test_refresh_inserted(d, _rng(), 33, 40, 39),
     "refresh_slot": lambda d: replay.test_refresh_inserted(d, _rng(), 2000, 20, 7),
-    "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1),
+    "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1, 4, 8),
     "sample_batch": lambda d: replay.test_sample_batch(d, _rng(), 4096, 700, 7, 64, 3, 1),
     "scale_weights": lambda d: replay.test_weights_in_two_launches(d, _rng(), 4096, 257, 0.4),
     "scaled_add": lambda d: trunk.test_scaled_add_and_its_gradient(d, 257, 1.25, 1),
