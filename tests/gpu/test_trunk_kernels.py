@@ -175,6 +175,22 @@ def test_scaled_add_and_its_gradient(cuda, n, scale, scaled):
     assert_same(cuda, "scaled_add_grad", grad_out=a, scale=[scale], grad_b=n, n=n)
 
 
+@pytest.mark.parametrize("offsets", [(4, 0, 8), (1, 0, 0), (0, 2, 0), (0, 0, 3)])
+def test_scaled_add_wherever_its_arrays_stand(cuda, offsets):
+    n = 1031
+    rng = np.random.default_rng(n)
+    wide = [spiced(rng, n + offset) for offset in offsets]
+    a, b, out = (cuda.upload(x).view(offset, (n,)) for x, offset in zip(wide, offsets, strict=True))
+    given = [x[offset:] for x, offset in zip(wide, offsets, strict=True)]
+    scale = cuda.upload(np.float32([1.25]))
+    cuda.run("scaled_add", a=a, b=b, scale=scale, out=out, n=n, scaled=1)
+    want = run_host("scaled_add", a=given[0], b=given[1], scale=[1.25], out=n, n=n, scaled=1)
+    np.testing.assert_array_equal(out.to_host_checkpoint(), want["out"])
+    cuda.run("scaled_add_grad", grad_out=a, scale=scale, grad_b=out, n=n)
+    want = run_host("scaled_add_grad", grad_out=given[0], scale=[1.25], grad_b=n, n=n)
+    np.testing.assert_array_equal(out.to_host_checkpoint(), want["grad_b"])
+
+
 @pytest.mark.parametrize("blocks", [0, 1, 3, 31, 32, 33, 500])
 @pytest.mark.parametrize("drop", [0.0, 0.3, 1.0, np.nan])
 def test_depth_masks(cuda, blocks, drop):
