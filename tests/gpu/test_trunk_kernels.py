@@ -112,7 +112,8 @@ def test_layer_norm_grad(cuda, rows, cols, share, with_residual, after_relu):
     )
 
 
-#: rows, groups, width of a token, heads: single ones, odd ones, half and whole warps, the most.
+#: rows, groups, width of a token, heads: single ones, odd ones, half and whole warps, the most, and
+#: what just fits and does not fit a warp's shared memory.
 ATTENTION = [
     (0, 4, 8, 2),
     (1, 1, 1, 1),
@@ -123,7 +124,11 @@ ATTENTION = [
     (9, 33, 8, 8),
     (3, 63, 2, 1),
     (5, 64, 4, 4),
+    (2, 2, 255, 1),
     (2, 2, 257, 1),
+    (2, 1, 511, 1),
+    (5, 32, 15, 1),
+    (5, 32, 16, 1),
 ]
 
 
