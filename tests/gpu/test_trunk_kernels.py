@@ -14,7 +14,7 @@ SIZES = [0, 1, 7, 255, 256, 257, 5003]
 
 #: None, one, odd, a tile or a warp's worth, just more, and several blocks' worth.
 ROWS = [0, 1, 7, 8, 9, 33, 256, 1003]
-COLUMNS = [1, 7, 8, 9, 31, 33, 256]
+COLUMNS = [1, 7, 8, 9, 31, 33, 256, 300]
 
 
 def spiced(rng, shape, share=0.01, size=1.0):
