@@ -71,38 +71,29 @@ __device__ inline double det_pow(double x, double y) {
     return det_exp(det_mul(y, det_log(x)));
 }
 
+// sin(a) or cos(a) for a in [0, pi/4]. The terms are chosen, not the way: lanes that want one and lanes
+// that want the other go together.
+__device__ inline double det_quarter(double a, bool sine) {
+    double t = det_mul(a, a);
+    double p = sine ? 1.9572941063391263e-20 : 4.110317623312165e-19;
+    p = det_add(det_mul(p, t), sine ? -8.22063524662433e-18 : -1.5619206968586225e-16);
+    p = det_add(det_mul(p, t), sine ? 2.8114572543455206e-15 : 4.779477332387385e-14);
+    p = det_add(det_mul(p, t), sine ? -7.647163731819816e-13 : -1.1470745597729725e-11);
+    p = det_add(det_mul(p, t), sine ? 1.6059043836821613e-10 : 2.08767569878681e-09);
+    p = det_add(det_mul(p, t), sine ? -2.505210838544172e-08 : -2.755731922398589e-07);
+    p = det_add(det_mul(p, t), sine ? 2.7557319223985893e-06 : 2.48015873015873e-05);
+    p = det_add(det_mul(p, t), sine ? -0.0001984126984126984 : -0.001388888888888889);
+    p = det_add(det_mul(p, t), sine ? 0.008333333333333333 : 0.041666666666666664);
+    p = det_add(det_mul(p, t), sine ? -0.16666666666666666 : -0.5);
+    p = det_add(det_mul(p, t), 1.0);
+    return sine ? det_mul(p, a) : p;
+}
+
 // cos(pi x) for x in [0, 1].
 __device__ inline double det_cospi(double x) {
     double mirrored = x > 0.5 ? det_add(1.0, -x) : x;
-    bool use_sin = mirrored > 0.25;
-    double a = det_mul(use_sin ? det_add(0.5, -mirrored) : mirrored, 3.14159265358979323846);
-    double t = det_mul(a, a), value;
-    if (use_sin) {
-        double s = 1.9572941063391263e-20;
-        s = det_add(det_mul(s, t), -8.22063524662433e-18);
-        s = det_add(det_mul(s, t), 2.8114572543455206e-15);
-        s = det_add(det_mul(s, t), -7.647163731819816e-13);
-        s = det_add(det_mul(s, t), 1.6059043836821613e-10);
-        s = det_add(det_mul(s, t), -2.505210838544172e-08);
-        s = det_add(det_mul(s, t), 2.7557319223985893e-06);
-        s = det_add(det_mul(s, t), -0.0001984126984126984);
-        s = det_add(det_mul(s, t), 0.008333333333333333);
-        s = det_add(det_mul(s, t), -0.16666666666666666);
-        s = det_add(det_mul(s, t), 1.0);
-        value = det_mul(s, a);
-    } else {
-        double c = 4.110317623312165e-19;
-        c = det_add(det_mul(c, t), -1.5619206968586225e-16);
-        c = det_add(det_mul(c, t), 4.779477332387385e-14);
-        c = det_add(det_mul(c, t), -1.1470745597729725e-11);
-        c = det_add(det_mul(c, t), 2.08767569878681e-09);
-        c = det_add(det_mul(c, t), -2.755731922398589e-07);
-        c = det_add(det_mul(c, t), 2.48015873015873e-05);
-        c = det_add(det_mul(c, t), -0.001388888888888889);
-        c = det_add(det_mul(c, t), 0.041666666666666664);
-        c = det_add(det_mul(c, t), -0.5);
-        c = det_add(det_mul(c, t), 1.0);
-        value = c;
-    }
+    bool sine = mirrored > 0.25;
+    double a = det_mul(sine ? det_add(0.5, -mirrored) : mirrored, 3.14159265358979323846);
+    double value = det_quarter(a, sine);
     return x > 0.5 ? -value : value;
 }

@@ -26,8 +26,8 @@ def gated(x: NDArray[F], logit: NDArray[F]) -> NDArray[F]:
 
 
 def row_parts(rows: int) -> int:
-    """Into how many parts a launch over `rows` splits them: one for each 256."""
-    return max(1, -(-rows // (8 * WARP)))
+    """Into how many parts a launch over `rows` splits them: one for each 128."""
+    return max(1, -(-rows // (4 * WARP)))
 
 
 # 256 threads are 8 warps: per="warp" gives a block the 8 columns of one part of the rows.

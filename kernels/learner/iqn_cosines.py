@@ -54,7 +54,9 @@ def cosine_features(tau: NDArray[np.floating], frequencies: int) -> NDArray[np.f
 
 
 @kernel(
-    work="n*frequencies",
+    per="warp",
+    work="n",
+    each=8,
     tau="out f32",
     cosines="out f32",
     counters="in i64",

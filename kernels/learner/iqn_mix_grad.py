@@ -3,23 +3,20 @@
 With dz [rows Q, H] the gradient in the product::
 
     grad_phi[r, j, h]    = dz[r, j, h] features[r, h]    where phi > 0, else 0
-    grad_features[r, h]  = (what stands there +) sum over j = 0..Q-1, in turn, of dz phi
+    grad_features[r, h]  = (what stands there +) sum over j = 0..Q-1, in turn, of dz relu(phi)
 
-``grad_phi`` is the gradient before the embedding's ReLU, whose output phi is; a phi of NaN gives 0,
-as the ReLU gradient of `gemm`. With `add` the sum is added to what ``grad_features`` holds: the
-features' gradient from a plain head beside this one. NaN and infinity reach what they enter.
+phi and ``grad_phi`` stand before the embedding's ReLU; a phi of NaN gives 0, as the ReLU gradient
+of `gemm`. With `add` the sum is added to what ``grad_features`` holds: the features' gradient from
+a plain head beside this one. NaN and infinity reach what they enter.
 """
 
 from __future__ import annotations
-
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onegraph.kernels.catalogue import kernel
-
-F = TypeVar("F", bound=np.floating[Any])
+from onegraph.kernels.learner.iqn_mix import F, relu
 
 
 def mix_gradients(
@@ -35,7 +32,7 @@ def mix_gradients(
     grad_phi = np.where(phi > 0, grad_z * features[:, None, :], features.dtype.type(0))
     total = np.zeros_like(features)
     for j in range(phi.shape[1]):
-        total = total + grad_z[:, j] * phi[:, j]
+        total = total + grad_z[:, j] * relu(phi[:, j])
     return grad_phi, total
 
 

@@ -1,7 +1,11 @@
 // Gradients of layer normalisation: blocks of eight rows, then of eight columns (layer_norm_grad.py).
+// What is read of a row's first 256 columns, or of 256 rows of a column, is on its way before the first
+// sum; the launch bounds leave registers for it.
 #include "learner/row_sums.cuh"
 
-extern "C" __global__ void layer_norm_grad(
+#define HELD 8
+
+extern "C" __global__ void __launch_bounds__(256, 2) layer_norm_grad(
     const float* __restrict__ x, const float* __restrict__ mean, const float* __restrict__ rstd,
     const float* __restrict__ scale, const float* __restrict__ grad_out,
     const float* __restrict__ residual, float* __restrict__ grad_in, float* __restrict__ grad_scale,
@@ -13,30 +17,67 @@ extern "C" __global__ void layer_norm_grad(
             int lane = threadIdx.x & 31;
             long long row = tile * 8 + (threadIdx.x >> 5);
             if (row >= rows) continue;
+            const float *x_row = x + row * cols, *g_row = grad_out + row * cols;
             float m = mean[row], r = rstd[row], first = 0.0f, second = 0.0f;
-            for (int j = lane; j < cols; j += 32) {
-                float scaled = grad_out[row * cols + j] * scale[j];
-                first += scaled;
-                second += scaled * ((x[row * cols + j] - m) * r);
+            float value[HELD], scaled[HELD], skip[HELD];
+#pragma unroll
+            for (int k = 0; k < HELD; ++k) {
+                int j = lane + 32 * k;
+                bool in = j < cols;
+                value[k] = in ? x_row[j] : 0.0f;
+                scaled[k] = in ? g_row[j] * scale[j] : 0.0f;
+                skip[k] = in && with_residual ? residual[row * cols + j] : 0.0f;
+            }
+#pragma unroll
+            for (int k = 0; k < HELD; ++k) {
+                if (lane + 32 * k < cols) {
+                    first += scaled[k];
+                    second += scaled[k] * ((value[k] - m) * r);
+                }
+            }
+#pragma unroll 1
+            for (int j = lane + 32 * HELD; j < cols; j += 32) {
+                float here = g_row[j] * scale[j];
+                first += here;
+                second += here * ((x_row[j] - m) * r);
             }
             first = warp_sum(first) / (float)cols;
             second = warp_sum(second) / (float)cols;
-            for (int j = lane; j < cols; j += 32) {
-                long long at = row * cols + j;
-                float h = (x[at] - m) * r;
-                float g = r * ((grad_out[at] * scale[j] - first) - h * second);
-                if (with_residual) g += residual[at];
-                grad_in[at] = after_relu && !(x[at] > 0.0f) ? 0.0f : g;
+#pragma unroll
+            for (int k = 0; k < HELD; ++k) {
+                float g = r * ((scaled[k] - first) - ((value[k] - m) * r) * second);
+                if (with_residual) g += skip[k];
+                if (lane + 32 * k < cols) {
+                    grad_in[row * cols + lane + 32 * k] = after_relu && !(value[k] > 0.0f) ? 0.0f : g;
+                }
+            }
+#pragma unroll 1
+            for (int j = lane + 32 * HELD; j < cols; j += 32) {
+                float here = x_row[j];
+                float g = r * ((g_row[j] * scale[j] - first) - ((here - m) * r) * second);
+                if (with_residual) g += residual[row * cols + j];
+                grad_in[row * cols + j] = after_relu && !(here > 0.0f) ? 0.0f : g;
             }
         } else {
             long long col = (tile - row_tiles) * TILE_COLUMNS + (threadIdx.x & 7);
             float of_scale = 0.0f, of_shift = 0.0f;
             if (col < cols) {
-                for (long long row = threadIdx.x >> 3; row < rows; row += ROW_LANES) {
-                    long long at = row * cols + col;
-                    float g = grad_out[at];
-                    of_scale += g * ((x[at] - mean[row]) * rstd[row]);
-                    of_shift += g;
+                for (long long base = threadIdx.x >> 3; base < rows; base += HELD * ROW_LANES) {
+                    float value[HELD], g[HELD], m[HELD], r[HELD];
+#pragma unroll
+                    for (int k = 0; k < HELD; ++k) {
+                        long long row = base + k * ROW_LANES;
+                        bool in = row < rows;
+                        value[k] = in ? x[row * cols + col] : 0.0f;
+                        g[k] = in ? grad_out[row * cols + col] : 0.0f;
+                        m[k] = in ? mean[row] : 0.0f;
+                        r[k] = in ? rstd[row] : 0.0f;
+                    }
+#pragma unroll
+                    for (int k = 0; k < HELD; ++k) {
+                        of_scale += g[k] * ((value[k] - m[k]) * r[k]);
+                        of_shift += g[k];
+                    }
                 }
             }
             of_scale = tile_column_sum(of_scale);

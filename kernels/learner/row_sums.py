@@ -26,18 +26,28 @@ WARP = 32
 TILE_COLUMNS = 8
 
 
-def _lanes(values: NDArray[F]) -> NDArray[F]:
-    """The partial sums [32, ...] of 32 lanes that take every 32nd of the first axis in turn."""
-    lanes = np.zeros((WARP, *values.shape[1:]), values.dtype)
-    for first in range(0, len(values), WARP):
-        part = values[first : first + WARP]
+def lane_sums(values: NDArray[F], count: int = WARP) -> NDArray[F]:
+    """The sums [count, ...] of lanes that each take every `count`-th of the first axis in turn."""
+    lanes = np.zeros((count, *values.shape[1:]), values.dtype)
+    for first in range(0, len(values), count):
+        part = values[first : first + count]
         lanes[: len(part)] += part
     return lanes
 
 
+def add_lanes(lanes: NDArray[F]) -> NDArray[F]:
+    """The sum [n] of a column's 32 lanes [32, n], as a block adds them."""
+    fours = lanes.reshape(WARP // 4, 4, -1)
+    warps = (fours[:, 0] + fours[:, 2]) + (fours[:, 1] + fours[:, 3])
+    total = np.zeros(lanes.shape[1], lanes.dtype)
+    for warp in warps:
+        total = total + warp
+    return total
+
+
 def warp_sum(values: NDArray[F]) -> NDArray[F]:
     """Sum of each row of `values` [rows, n], giving [rows]; 0 where n is 0."""
-    lanes = _lanes(values.T)
+    lanes = lane_sums(values.T)
     width = WARP // 2
     while width:
         lanes = lanes[:width] + lanes[width : 2 * width]
@@ -48,9 +58,4 @@ def warp_sum(values: NDArray[F]) -> NDArray[F]:
 
 def sum_over_rows(values: NDArray[F]) -> NDArray[F]:
     """Sum of each column of `values` [rows, n], giving [n]; 0 where there are no rows."""
-    fours = _lanes(values).reshape(WARP // 4, 4, -1)
-    warps = (fours[:, 0] + fours[:, 2]) + (fours[:, 1] + fours[:, 3])
-    total = np.zeros(values.shape[1], values.dtype)
-    for warp in warps:
-        total = total + warp
-    return total
+    return add_lanes(lane_sums(values))

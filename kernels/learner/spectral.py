@@ -24,7 +24,6 @@ and then v of each matrix.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -70,43 +69,50 @@ def matrices_of(table: NDArray[np.int64], count: int) -> list[SpectralMatrix]:
     return [SpectralMatrix(*row) for row in table[: count * COLUMNS].reshape(-1, COLUMNS).tolist()]
 
 
+def left_product(w: NDArray[F], u: NDArray[F]) -> NDArray[F]:
+    """``W^T u`` [cols]."""
+    with np.errstate(all="ignore"):
+        return lane_sum((w * u[:, None]).T, WARP)
+
+
+def right_product(w: NDArray[F], v: NDArray[F]) -> NDArray[F]:
+    """``W v`` [rows]."""
+    with np.errstate(all="ignore"):
+        return lane_sum(w * v, WARP)
+
+
 def normalised_or(kept: NDArray[F], raw: NDArray[F]) -> NDArray[F]:
     """`raw` over its norm, or `kept` where that is zero or not finite."""
     wide = raw.astype(np.float64)
-    norm = np.sqrt(lane_sum(wide * wide, WARP))
-    return (wide / norm).astype(raw.dtype) if np.isfinite(norm) and norm > 0.0 else kept
+    with np.errstate(all="ignore"):
+        norm = np.sqrt(lane_sum(wide * wide, WARP))
+        return (wide / norm).astype(raw.dtype) if np.isfinite(norm) and norm > 0.0 else kept
 
 
-@dataclass(frozen=True)
-class Iteration(Generic[F]):
-    """What an iteration gives.
+def sigma_of(u: NDArray[F], raw_u: NDArray[F]) -> float:
+    """``u^T W v`` from u and W v."""
+    with np.errstate(all="ignore"):
+        return float(lane_sum(u.astype(np.float64) * raw_u.astype(np.float64), WARP))
 
-    Attributes:
-        raw_u: W v [rows], before the division by its norm.
-        raw_v: W^T u [cols], likewise; None where nothing was iterated.
-    """
+
+class Iteration(NamedTuple, Generic[F]):
+    """What an iteration gives."""
 
     u: NDArray[F]
     v: NDArray[F]
     sigma: float
-    raw_u: NDArray[F]
-    raw_v: NDArray[F] | None
 
 
 def power_iteration(
     w: NDArray[F], u: NDArray[F], v: NDArray[F], *, iterate: bool = True
 ) -> Iteration[F]:
     """The next u, v and sigma of `w` [rows, cols]; without `iterate` u and v stay."""
-    raw_v = None
-    with np.errstate(all="ignore"):
-        if iterate:
-            raw_v = lane_sum((w * u[:, None]).T, WARP)
-            v = normalised_or(v, raw_v)
-        raw_u = lane_sum(w * v, WARP)
-        if iterate:
-            u = normalised_or(u, raw_u)
-        sigma = lane_sum(u.astype(np.float64) * raw_u.astype(np.float64), WARP)
-    return Iteration(u, v, float(sigma), raw_u, raw_v)
+    if iterate:
+        v = normalised_or(v, left_product(w, u))
+    raw_u = right_product(w, v)
+    if iterate:
+        u = normalised_or(u, raw_u)
+    return Iteration(u, v, sigma_of(u, raw_u))
 
 
 def above_cap(sigma: float, cap: float) -> bool:

@@ -239,21 +239,29 @@ def test_output_beyond_the_matrix_is_left_alone(cuda):
     assert (out[32:-32] != 7).all()
 
 
-@pytest.mark.parametrize("n", [0, 1, 255, 257, 4099])
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 7, 255, 257, 4099, 9000])
 @pytest.mark.parametrize("grad", [0, 1])
-def test_relu_epilogue_equals_its_twin(cuda, n, grad):
+@pytest.mark.parametrize(("of_extra", "of_out"), [(0, 0), (4, 8), (1, 0), (0, 3)])
+def test_relu_epilogue_equals_its_twin(cuda, n, grad, of_extra, of_out):
+    """Wherever the arrays stand; what stands before and behind them is left alone."""
     rng = np.random.default_rng(n)
-    extra = rng.standard_normal(n).astype(np.float32)
-    out = rng.standard_normal(n).astype(np.float32)
-    extra[::7], out[::5] = np.nan, np.nan
-    results = []
-    for device in (HostDevice(), cuda):
-        target = device.upload(out)
-        device.run(
-            "relu_epilogue", extra=device.upload(extra), out=target, n=n, grad=grad, max_blocks=2
-        )
-        results.append(target.to_host_checkpoint())
-    np.testing.assert_array_equal(*results)
+    extra = rng.standard_normal(n + of_extra).astype(np.float32)
+    out = rng.standard_normal(n + of_out + 5).astype(np.float32)
+    extra[::7], out[::5], out[::11] = np.nan, np.nan, -0.0
+    for max_blocks in (1, 2, 4096):
+        results = []
+        for device in (HostDevice(), cuda):
+            target = device.upload(out)
+            device.run(
+                "relu_epilogue",
+                extra=device.upload(extra).view(of_extra, (n,)) if n else device.upload(extra),
+                out=target.view(of_out, (n,)) if n else target,
+                n=n,
+                grad=grad,
+                max_blocks=max_blocks,
+            )
+            results.append(target.to_host_checkpoint())
+        np.testing.assert_array_equal(results[0].view(np.int32), results[1].view(np.int32))
 
 
 # -------------------------------------------------------------------- cuBLASLt

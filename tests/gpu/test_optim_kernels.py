@@ -171,8 +171,16 @@ def test_noisy_grad(cuda, shapes):
     )
 
 
-#: Shapes of matrices: none, the least, around a warp and the kernel's column tile, and large.
-MATRICES = [[], [(1, 1)], [(31, 33), (1, 40)], [(32, 128)], [(33, 130), (5, 1)], [(300, 517)]]
+#: Shapes of matrices: none, the least, around a warp and a tile, large, and beyond shared memory.
+MATRICES = [
+    [],
+    [(1, 1)],
+    [(31, 33), (1, 40)],
+    [(32, 128)],
+    [(33, 130), (5, 1)],
+    [(300, 517)],
+    [(3, 2500), (1100, 2)],
+]
 
 
 def spectral_arguments(shapes):
@@ -194,7 +202,8 @@ def spectral_arguments(shapes):
 
 @pytest.mark.parametrize("shapes", MATRICES, ids=str)
 @pytest.mark.parametrize("iterate", [0, 1])
-def test_spectral_power(cuda, shapes, iterate):
+@pytest.mark.parametrize(("tiles", "parts"), [(1, 1), (3, 7), (20, 64)])
+def test_spectral_iteration(cuda, shapes, iterate, tiles, parts):
     params, target, table, vectors = spectral_arguments(shapes)
     for spoil in ("nothing", "a NaN", "zeros", "an overflow"):
         if spoil == "a NaN" and len(params) > 20:
@@ -203,42 +212,34 @@ def test_spectral_power(cuda, shapes, iterate):
             params[:] = 0
         elif spoil == "an overflow":
             params[:] = 3e38
-        assert_same(
-            cuda,
-            "spectral_power",
-            params=params,
-            target=target,
-            table=table,
-            vectors=vectors,
-            raw=np.zeros(len(vectors)),
-            sigma=len(table),
-            count=len(table),
-            iterate=iterate,
-        )
+        given = {
+            "params": params,
+            "target": target,
+            "table": table,
+            "vectors": vectors,
+            "raw": np.full(len(vectors), np.nan, np.float32),
+            "count": len(table),
+        }
+        if iterate:
+            given |= assert_same(cuda, "spectral_left", **given, tiles=tiles)
+        given |= assert_same(cuda, "spectral_right", **given, tiles=tiles, iterate=iterate)
+        for cap in (0.3, 1e9):
+            assert_same(
+                cuda,
+                "spectral_scale",
+                **given,
+                sigma=len(table),
+                normal=np.zeros(len(params)),
+                normal_target=np.zeros(len(params)),
+                parts=parts,
+                iterate=iterate,
+                cap=cap,
+            )
 
 
 def sigmas(count):
     """Below, at and above a cap of 2, and none at all."""
     return np.resize([3.7, 2.0, 0.3, 7.7, np.nan, np.inf, -5], count)
-
-
-@pytest.mark.parametrize("shapes", MATRICES, ids=str)
-@pytest.mark.parametrize("parts", PARTS)
-def test_spectral_scale(cuda, shapes, parts):
-    params, target, table, _ = spectral_arguments(shapes)
-    assert_same(
-        cuda,
-        "spectral_scale",
-        params=params,
-        target=target,
-        table=table,
-        sigma=sigmas(len(table)),
-        normal=np.zeros(len(params)),
-        normal_target=np.zeros(len(params)),
-        count=len(table),
-        parts=parts,
-        cap=2.0,
-    )
 
 
 @pytest.mark.parametrize("shapes", MATRICES, ids=str)

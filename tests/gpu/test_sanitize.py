@@ -158,7 +158,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "refresh_touched": lambda d: replay.test_priorities_in_several_launches(
         d, _rng(), 4096, 40_000, 32, 0.6, 1e-6
     ),
-    "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1),
+    "relu_epilogue": lambda d: matmul.test_relu_epilogue_equals_its_twin(d, 257, 1, 4, 8),
     "sample_batch": lambda d: (
         replay.test_sample_batch(d, _rng(), 4096, 700, 7, 64, 3, 1),
         replay.test_sample_batch_of_several_rows_a_warp(d, _rng(), 4096, 1025, 5, 65, 5, 17, 20),
@@ -168,8 +168,9 @@ CASES: dict[str, Callable[[Device], None]] = {
     "scaled_add_grad": lambda d: trunk.test_scaled_add_and_its_gradient(d, 257, 1.25, 1),
     "spectral_dot": lambda d: optim.test_spectral_dot(d, [(33, 130), (5, 1)], 3),
     "spectral_grad": lambda d: optim.test_spectral_grad(d, [(33, 130), (5, 1)], 3),
-    "spectral_power": lambda d: optim.test_spectral_power(d, [(33, 130), (5, 1)], 1),
-    "spectral_scale": lambda d: optim.test_spectral_scale(d, [(33, 130), (5, 1)], 3),
+    "spectral_left": lambda d: optim.test_spectral_iteration(d, [(33, 130), (5, 1)], 1, 3, 7),
+    "spectral_right": lambda d: optim.test_spectral_iteration(d, [(33, 130), (5, 1)], 1, 3, 7),
+    "spectral_scale": lambda d: optim.test_spectral_iteration(d, [(33, 130), (5, 1)], 0, 3, 7),
     "target_update": lambda d: learner.test_target_update(d, 257, 0.005, 0, 1, 0),
     "tree_descend": lambda d: replay.test_tree_descend(d, _rng(), 1, 1025, 33, 0.5),
     "update_priorities": lambda d: replay.test_update_priorities(d, _rng(), 1025, 1025, 0.6, 1e-6),

@@ -14,7 +14,7 @@ SIZES = [0, 1, 7, 255, 256, 257, 5003]
 
 #: None, one, odd, a tile or a warp's worth, just more, and several blocks' worth.
 ROWS = [0, 1, 7, 8, 9, 33, 256, 1003]
-COLUMNS = [1, 7, 8, 9, 31, 33, 256]
+COLUMNS = [1, 7, 8, 9, 31, 33, 256, 300]
 
 
 def spiced(rng, shape, share=0.01, size=1.0):
@@ -112,7 +112,8 @@ def test_layer_norm_grad(cuda, rows, cols, share, with_residual, after_relu):
     )
 
 
-#: rows, groups, width of a token, heads: single ones, odd ones, half and whole warps, the most.
+#: rows, groups, width of a token, heads: single ones, odd ones, half and whole warps, the most, and
+#: what just fits and does not fit a warp's shared memory.
 ATTENTION = [
     (0, 4, 8, 2),
     (1, 1, 1, 1),
@@ -123,7 +124,11 @@ ATTENTION = [
     (9, 33, 8, 8),
     (3, 63, 2, 1),
     (5, 64, 4, 4),
+    (2, 2, 255, 1),
     (2, 2, 257, 1),
+    (2, 1, 511, 1),
+    (5, 32, 15, 1),
+    (5, 32, 16, 1),
 ]
 
 
@@ -173,6 +178,22 @@ def test_scaled_add_and_its_gradient(cuda, n, scale, scaled):
     a, b = spiced(rng, n), spiced(rng, n)
     assert_same(cuda, "scaled_add", a=a, b=b, scale=[scale], out=n, n=n, scaled=scaled)
     assert_same(cuda, "scaled_add_grad", grad_out=a, scale=[scale], grad_b=n, n=n)
+
+
+@pytest.mark.parametrize("offsets", [(4, 0, 8), (1, 0, 0), (0, 2, 0), (0, 0, 3)])
+def test_scaled_add_wherever_its_arrays_stand(cuda, offsets):
+    n = 1031
+    rng = np.random.default_rng(n)
+    wide = [spiced(rng, n + offset) for offset in offsets]
+    a, b, out = (cuda.upload(x).view(offset, (n,)) for x, offset in zip(wide, offsets, strict=True))
+    given = [x[offset:] for x, offset in zip(wide, offsets, strict=True)]
+    scale = cuda.upload(np.float32([1.25]))
+    cuda.run("scaled_add", a=a, b=b, scale=scale, out=out, n=n, scaled=1)
+    want = run_host("scaled_add", a=given[0], b=given[1], scale=[1.25], out=n, n=n, scaled=1)
+    np.testing.assert_array_equal(out.to_host_checkpoint(), want["out"])
+    cuda.run("scaled_add_grad", grad_out=a, scale=scale, grad_b=out, n=n)
+    want = run_host("scaled_add_grad", grad_out=given[0], scale=[1.25], grad_b=n, n=n)
+    np.testing.assert_array_equal(out.to_host_checkpoint(), want["grad_b"])
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 3, 31, 32, 33, 500])

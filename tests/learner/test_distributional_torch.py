@@ -8,6 +8,7 @@ from onegraph.kernels.learner.categorical import project
 from onegraph.kernels.learner.dqn_loss import write_head_gradient
 from onegraph.kernels.learner.iqn_cosines import cosine_features
 from onegraph.kernels.learner.iqn_loss import iqn_terms
+from onegraph.kernels.learner.iqn_mix import relu
 from onegraph.kernels.learner.iqn_mix_grad import mix_gradients
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
@@ -97,8 +98,8 @@ def test_embedding():
 
     ours = cosine_features(tau, frequencies)
     close(ours, cosines)
-    our_phi = np.maximum(ours @ weight + bias, 0).reshape(pull.shape)
-    close(features[:, None] * our_phi, z)
+    our_phi = (ours @ weight + bias).reshape(pull.shape)
+    close(features[:, None] * relu(our_phi), z)
     d_phi, d_features = mix_gradients(features, our_phi, pull)
     d_phi = d_phi.reshape(-1, hidden)
     for got, variable in zip((d_features, ours.T @ d_phi, d_phi.sum(0)), variables, strict=True):

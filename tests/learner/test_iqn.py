@@ -83,7 +83,7 @@ def test_product_of_features_and_embeddings():
     out = run_host(
         "iqn_mix",
         features=[[1, 2], [3, NAN]],
-        phi=[[1, 1], [0, 5], [2, 1], [4, 0]],
+        phi=[[1, 1], [-3, 5], [2, 1], [4, -1]],
         z=8,
         rows=2,
         quantiles=2,
@@ -97,7 +97,7 @@ def test_gradient_of_the_product(add, features):
     out = run_host(
         "iqn_mix_grad",
         features=[[2, 3]],
-        phi=[[1, 0], [4, 11]],
+        phi=[[1, -5], [4, 11]],
         grad_z=[[1, 7], [2, 4]],
         grad_phi=4,
         grad_features=[100, 200],
@@ -120,7 +120,7 @@ def test_gradient_of_the_embedding_against_central_differences():
     def objective():
         return float((pull * (features[:, None] * np.maximum(before, 0))).sum())
 
-    d_phi, d_features = mix_gradients(features, np.maximum(before, 0), pull)
+    d_phi, d_features = mix_gradients(features, before, pull)
     for values, analytic in ((before, d_phi), (features, d_features)):
         np.testing.assert_allclose(
             analytic, central_differences(values, objective), rtol=1e-6, atol=1e-8

@@ -23,19 +23,22 @@ NAMES = ("a.weight", "b.weight")
 
 
 def power(w, u, v, *, iterate=1):
+    """u and v, and sigma, after the three kernels on the matrix `w`."""
     w = np.float32(w)
-    vectors = [*u, *v]
-    out = run_host(
-        "spectral_power",
-        params=w.reshape(-1),
-        target=[0],
-        table=[SpectralMatrix(0, 0, *w.shape, 0)],
-        vectors=vectors,
-        raw=np.zeros(len(vectors)),
-        sigma=1,
-        count=1,
-        iterate=iterate,
-    )
+    given = {
+        "params": w.reshape(-1),
+        "target": [0],
+        "table": [SpectralMatrix(0, 0, *w.shape, 0)],
+        "vectors": [*u, *v],
+        "raw": np.zeros(len(u) + len(v)),
+        "count": 1,
+    }
+    if iterate:
+        given |= run_host("spectral_left", **given, tiles=1)
+    given |= run_host("spectral_right", **given, tiles=1, iterate=iterate)
+    normal = {"normal": np.zeros(w.size), "normal_target": [0]}
+    out = run_host("spectral_scale", **given, **normal, sigma=1, parts=1, iterate=iterate, cap=1e9)
+    assert out["normal"].tolist() == pytest.approx(w.reshape(-1).tolist(), nan_ok=True)
     return out["vectors"].tolist(), out["sigma"][0]
 
 
@@ -178,13 +181,17 @@ def test_a_sigma_that_is_no_scale_normalises_nothing(sigma):
         params=values,
         target=[0],
         table=table,
-        sigma=[sigma],
+        vectors=[1, 0.6, 0.8],
+        raw=[sigma, 0, 0],
+        sigma=1,
+        iterate=0,
         normal=[0, 0],
         normal_target=[0],
         count=1,
         parts=1,
         cap=1.0,
     )
+    np.testing.assert_array_equal(scaled["sigma"], [sigma])
     np.testing.assert_array_equal(scaled["normal"], values)
     grad = run_host(
         "spectral_grad",

@@ -531,7 +531,7 @@ def test_stages_show_and_diff_the_full_learner(capsys):
     given = ["--set", "preset=full"]
     assert main(["stages", "show", "6", "--buffers", *given]) == 0
     out = capsys.readouterr().out
-    for name in ("attention_core", "iqn_loss", "spectral_power", "iql_modulate", "grad_vaccine:"):
+    for name in ("attention_core", "iqn_loss", "spectral_right", "iql_modulate", "grad_vaccine:"):
         assert name in out
     assert main(["stages", "diff", "1", "2", *given]) == 0
     plus = [x for x in capsys.readouterr().out.splitlines() if x.startswith("+")]

@@ -143,7 +143,7 @@ def _kept(ops: tuple[Op, ...]) -> list[Op]:
 
 def _fixed(op: Op) -> Op:
     """The power iteration with u and v as they are: the gradient takes them as constants."""
-    if isinstance(op, Launch) and op.kernel == "spectral_power":
+    if isinstance(op, Launch) and op.kernel in ("spectral_right", "spectral_scale"):
         return replace(op, args={**op.args, "iterate": 0})
     return op
 

@@ -112,7 +112,7 @@ PARTS = {
     "spectral": Part(
         {"network__spectral_cap": 0.5},
         {"network__spectral_cap": 0.0},
-        {"spectral_power", "spectral_scale", "spectral_dot", "spectral_grad"},
+        {"spectral_left", "spectral_right", "spectral_scale", "spectral_dot", "spectral_grad"},
         r"spectral_\w+|theta_(target_)?normal",
         phases={"spectral"},
     ),

@@ -121,7 +121,8 @@ class IqnHead:
             seed=self.seed,
         )
         phi = emit.buffer("iqn.phi", (n, self.hidden))
-        emit.linear("iqn.embed", cosines, self.cosines, self.hidden, phi, relu=True, rows=n)
+        # Its ReLU stands in the kernels that read it.
+        emit.linear("iqn.embed", cosines, self.cosines, self.hidden, phi, rows=n)
         z = emit.buffer("iqn.z", (n, self.hidden))
         emit.launch(
             "iqn_mix",

@@ -17,6 +17,8 @@ from onegraph.kernels.learner.spectral import (
     normalised_or,
     power_iteration,
 )
+from onegraph.kernels.learner.spectral_left import TILE as COLUMN_TILE
+from onegraph.kernels.learner.spectral_right import TILE as ROW_TILE
 from onegraph.stages.program import Buffer, Launch, Op, Ref
 from onegraph.trainer.blocks.layout import Layout
 
@@ -57,6 +59,8 @@ class SpectralNorm:
         self.matrices, self._vectors = tuple(matrices), vectors
         largest = max((layout[name].size for name in self.names), default=0)
         self._parts = max(1, min(64, -(-largest // (2 * LANES))))
+        self._column_tiles = max((-(-m.cols // COLUMN_TILE) for m in matrices), default=1)
+        self._row_tiles = max((-(-m.rows // ROW_TILE) for m in matrices), default=1)
 
     def instead(self, *, target: bool = False) -> dict[str, str]:
         """What a pass reads the matrices from, for `Emit.instead`."""
@@ -132,7 +136,7 @@ class SpectralNorm:
         return result
 
     def learn_ops(self) -> tuple[Op, ...]:
-        """Two nodes: an iteration, and the normalised weights of both networks."""
+        """Three nodes: an iteration, and the normalised weights of both networks."""
         return self._normalise(len(self.matrices), "theta_target_normal", iterate=1)
 
     def act_ops(self) -> tuple[Op, ...]:
@@ -169,27 +173,22 @@ class SpectralNorm:
             "params": Ref("theta"),
             "target": Ref("theta_target" if iterate else "theta"),
             "table": Ref("spectral_table"),
-            "sigma": Ref("spectral_sigma"),
+            "vectors": Ref("spectral_vectors"),
+            "raw": Ref("spectral_raw"),
             "count": count,
         }
-        return (
-            Launch(
-                "spectral_power",
-                common
-                | {
-                    "vectors": Ref("spectral_vectors"),
-                    "raw": Ref("spectral_raw"),
-                    "iterate": iterate,
-                },
-            ),
-            Launch(
-                "spectral_scale",
-                common
-                | {
-                    "normal": Ref("theta_normal"),
-                    "normal_target": Ref(target),
-                    "parts": self._parts,
-                    "cap": self.cap,
-                },
-            ),
+        left = Launch("spectral_left", common | {"tiles": self._column_tiles})
+        right = Launch("spectral_right", common | {"tiles": self._row_tiles, "iterate": iterate})
+        scale = Launch(
+            "spectral_scale",
+            common
+            | {
+                "sigma": Ref("spectral_sigma"),
+                "normal": Ref("theta_normal"),
+                "normal_target": Ref(target),
+                "parts": self._parts,
+                "iterate": iterate,
+                "cap": self.cap,
+            },
         )
+        return (left, right, scale) if iterate else (right, scale)
