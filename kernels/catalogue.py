@@ -100,7 +100,7 @@ class KernelSpec:
             empty: none.
         resident: all blocks run at once, because they wait for one another. A device launches no
             more of them than it holds.
-        each: units that one place takes in turn, and so has on their way at once.
+        per_place: units that one place takes in turn, and so has on their way at once.
         early: the kernel may start while the one before it in the stream runs, because each of its
             blocks waits by itself where it needs that one's results (``wait_for_grid``).
         sparse_reads, sparse_writes: of the arrays that a launch touches in part (rows of a ring,
@@ -120,12 +120,12 @@ class KernelSpec:
     shared: str = ""
     resident: bool = False
     early: bool = False
-    each: int = 1
+    per_place: int = 1
     sparse_reads: Mapping[str, Elements] = field(default_factory=dict, compare=False)
     sparse_writes: Mapping[str, Elements] = field(default_factory=dict, compare=False)
 
     def blocks(self, scalars: Mapping[str, int | float]) -> int:
-        """Blocks that give every `each` units of work a place, before any cap (at least 1)."""
+        """Blocks that give every `per_place` units of work a place, before any cap (at least 1)."""
         if self.per == "one":
             return 1
         units = 1
@@ -134,7 +134,7 @@ class KernelSpec:
         if self.per == "cluster":
             return max(1, units) * self._whole(scalars)
         places = {"thread": self.block, "warp": self.block // 32, "block": 1}[self.per]
-        return max(1, -(-units // (places * self.each)))
+        return max(1, -(-units // (places * self.per_place)))
 
     def _whole(self, scalars: Mapping[str, int | float]) -> int:
         """Blocks that can only be launched together; a cluster of none is one block."""
@@ -222,7 +222,7 @@ def kernel(
     shared_of: str = "",
     resident: bool = False,
     early: bool = False,
-    each: int = 1,
+    per_place: int = 1,
     sparse_reads: Mapping[str, int | str | Elements] | None = None,
     sparse_writes: Mapping[str, int | str | Elements] | None = None,
     **params: str,
@@ -239,7 +239,7 @@ def kernel(
         shared_of: the scalar parameter that is the bytes of dynamic shared memory of a block.
         resident: the kernel's blocks wait for one another.
         early: the kernel waits by itself for the one before it.
-        each: units that one thread, warp or block takes.
+        per_place: units that one thread, warp or block takes.
         sparse_reads: elements of the arrays that it reads in part (see `KernelSpec`): a product of
             scalar parameters, as in ``"n*width"``, a number (0: what it held before is of no
             account), or a function of the scalar arguments.
@@ -256,9 +256,9 @@ def kernel(
             raise ValueError(f"kernel {name!r}: work {missing} is no scalar parameter")
         if per != "one" and not units:
             raise ValueError(f"kernel {name!r}: per={per!r} needs work=")
-        if each < 1 or (each > 1 and per in ("cluster", "one")):
+        if per_place < 1 or (per_place > 1 and per in ("cluster", "one")):
             raise ValueError(
-                f"kernel {name!r}: each={each}; a thread, warp or block takes one unit or more,"
+                f"kernel {name!r}: per_place={per_place}; a thread, warp or block takes one unit or more,"
                 " clusters and per='one' know no other number"
             )
         if (per == "cluster") != bool(cluster_of):
@@ -270,7 +270,7 @@ def kernel(
         _register(
             KernelSpec(
                 name, parsed, block, per, units, fma, source, twin, cluster_of, shared_of,
-                resident, early, each,
+                resident, early, per_place,
                 _elements(name, sparse_reads or {}, parsed, "in"),
                 _elements(name, sparse_writes or {}, parsed, "out"),
             )

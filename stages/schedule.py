@@ -3,7 +3,8 @@
 Phases are an order that people can follow, and more of an order than the numbers need: a pass over
 one state does not wait for a pass over another. `regrouped` takes the ops of some phases, finds
 what each of them touches, and makes a `Dag` of them: products that are ready together share a
-launch where that pays, and each op has the edges that it needs and few others.
+launch where that pays, launches of one kernel do if asked to, and each op has the edges that it
+needs and few others.
 
 The lanes are dealt by list scheduling (Graham 1969, "Bounds on multiprocessing timing anomalies"):
 of the ops that are ready, the one with the longest way to the end comes first, and goes where it
@@ -18,7 +19,17 @@ from dataclasses import replace
 
 from onegraph.kernels.learner.gemm_group import MEMBERS, groups
 from onegraph.stages.dag import Dag, dependences
-from onegraph.stages.program import MatmulGroup, MatmulOp, Op, ProgramError, Work, opened, work
+from onegraph.stages.launch_groups import grouped as launch_groups
+from onegraph.stages.program import (
+    LaunchGroup,
+    MatmulGroup,
+    MatmulOp,
+    Op,
+    ProgramError,
+    Work,
+    opened,
+    work,
+)
 
 #: Lanes that a dag has at most. Each with large products has a workspace of its own on a GPU.
 LANES = 8
@@ -31,10 +42,16 @@ Shares = Callable[[MatmulOp], bool]
 
 def fits_a_group(op: MatmulOp) -> bool:
     """Whether a device takes the product together with others, in one launch."""
-    return groups([(op.m, op.n, op.k)] * 2)
+    return groups([(op.m, op.n, op.k)] * 2, op.precision)
 
 
-def regrouped(ops: Sequence[Op], *, shares: Shares = fits_a_group, lanes: int = LANES) -> Dag:
+def regrouped(
+    ops: Sequence[Op],
+    *,
+    shares: Shares = fits_a_group,
+    launches: bool = False,
+    lanes: int = LANES,
+) -> Dag:
     """The work of `ops` as a dag.
 
     Args:
@@ -42,6 +59,7 @@ def regrouped(ops: Sequence[Op], *, shares: Shares = fits_a_group, lanes: int = 
             is forked or grouped among them is taken apart first.
         shares: whether a product gains from a launch with others; one that no group takes has a
             launch of its own whatever it says.
+        launches: whether launches of one kernel that are ready together are one, too.
         lanes: how many there are at most.
 
     Raises:
@@ -49,7 +67,7 @@ def regrouped(ops: Sequence[Op], *, shares: Shares = fits_a_group, lanes: int = 
     """
     if lanes < 1:
         raise ProgramError(f"a schedule needs a lane, got {lanes}; give 1 or more")
-    grouped = _grouped(_apart(ops), shares)
+    grouped = _grouped(_apart(ops), shares, launches)
     before = _direct(dependences(grouped))
     order, lane_of = _scheduled(grouped, before, lanes)
     place = {old: new for new, old in enumerate(order)}
@@ -67,7 +85,7 @@ def _apart(ops: Sequence[Op]) -> list[Work]:
     """Single pieces of work: forks opened, groups of products dissolved."""
     found: list[Work] = []
     for op in opened(ops):
-        if isinstance(op, MatmulGroup):
+        if isinstance(op, MatmulGroup) or isinstance(op, LaunchGroup):
             found += [replace(member, module=op.module) for member in op.members]
         elif (piece := work(op)) is not None:
             found.append(piece)
@@ -86,7 +104,7 @@ def _levels(before: Sequence[Sequence[int]]) -> list[int]:
     return levels
 
 
-def _grouped(works: Sequence[Work], shares: Shares) -> list[Work]:
+def _grouped(works: Sequence[Work], shares: Shares, launches: bool) -> list[Work]:
     """The ops by level, with products of a level that share a launch in groups.
 
     Of one level none waits for another, not even through others, so that no group can wait for
@@ -98,11 +116,13 @@ def _grouped(works: Sequence[Work], shares: Shares) -> list[Work]:
     found: list[Work] = []
     for _, level in sorted(levels.items()):
         small: dict[str, list[MatmulOp]] = {}
+        rest: list[Work] = []
         for op in level:
             if isinstance(op, MatmulOp) and fits_a_group(op) and shares(op):
                 small.setdefault(op.module, []).append(op)
             else:
-                found.append(op)
+                rest.append(op)
+        found += [op for op in map(work, launch_groups(rest)) if op] if launches else rest
         for products in small.values():
             for members in _shared_launches(products):
                 if len(members) == 1:

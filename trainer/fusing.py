@@ -17,6 +17,7 @@ from onegraph.kernels.fused.td_pass import TwoLayers
 from onegraph.kernels.replay import update_priorities
 from onegraph.stages.program import Buffer, Fragment, Launch, Merge, Op, Ref
 from onegraph.trainer.blocks.hidden import HiddenLayers
+from onegraph.trainer.hindsight import Relabelling
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.regrouping import StepForm, regroupings
 from onegraph.trainer.replay import BATCH, ticket
@@ -328,9 +329,11 @@ def fused_steps(shapes: Shapes, device: Device) -> tuple[FusedStep, ...]:
     return () if obstacle(shapes, device) else tuple(_fitting(shapes, device))
 
 
-def candidates(shapes: Shapes, device: Device) -> tuple[StepForm, ...]:
+def candidates(
+    shapes: Shapes, device: Device, hindsight: Relabelling | None = None
+) -> tuple[StepForm, ...]:
     """The ways in which stage 7 can do this learning step.
 
-    There are those of the fused kernels, and the phases' own kernels regrouped, which any step has.
+    There are those of the fused kernels, and what any step has (`regroupings`).
     """
-    return (*fused_steps(shapes, device), *regroupings(shapes))
+    return (*fused_steps(shapes, device), *regroupings(shapes, device, hindsight))

@@ -12,19 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from onegraph.kernels.common.layout import DIAGNOSTICS
+from onegraph.kernels.device.base import Device
 from onegraph.stages.program import (
     Buffer,
     Copy,
     Fragment,
     Launch,
-    MatmulOp,
     Merge,
     Op,
     Ref,
     opened,
 )
 from onegraph.stages.schedule import regrouped
-from onegraph.trainer.blocks.grouping import shares
+from onegraph.trainer import fused_replay, fused_update
+from onegraph.trainer.hindsight import Relabelling
 from onegraph.trainer.phases import PHASES
 from onegraph.trainer.shapes import Shapes
 
@@ -84,21 +85,81 @@ class RegroupedStep:
         for copy in copies:
             apart = _with_copy(apart, copy.name.removeprefix("seen_"), copy.name)
         used = frozenset().union(*(op.reads() for op in apart))
-        dag = regrouped(apart, shares=_shares)
+        dag = regrouped(apart)
         return Fragment((dag,), tuple(b for b in copies if b.name in used))
 
 
-def regroupings(shapes: Shapes) -> tuple[RegroupedStep, ...]:
-    """The ways to regroup a learning step: its passes, and all of it."""
+@dataclass(frozen=True)
+class ComposedStep:
+    """One kernel for the draw, one for the update, one for the priorities, and the passes between.
+
+    Attributes:
+        hindsight: how drawn rows are relabelled, if they are.
+        largest_shared: bytes of shared memory that a block may have.
+        regroups: whether the passes are regrouped too; else they stay one after another.
+        launches: whether launches of one kernel that are ready together are then one.
+    """
+
+    name: str
+    shapes: Shapes
+    hindsight: Relabelling | None
+    largest_shared: int
+    regroups: bool = False
+    launches: bool = False
+
+    @property
+    def shared_bytes(self) -> int:
+        ops = fused_update.update(self.shapes, self.largest_shared).ops
+        return max(_shared_bytes(op) for op in ops)
+
+    def over(self, shapes: Shapes) -> ComposedStep:
+        return replace(self, shapes=shapes)
+
+    def merges(self) -> tuple[Merge, ...]:
+        first, last = PHASES.index("spectral"), PHASES.index("iql_modulate")
+        return (
+            Merge("draw", fused_replay.DRAWS, fused_replay.draw(self.shapes, self.hindsight)),
+            Merge("passes_and_update", PHASES[first : last + 1], self._passes),
+            Merge("write_back", fused_replay.WRITES, fused_replay.write_back(self.shapes)),
+        )
+
+    def _passes(self, ops: tuple[Op, ...]) -> Fragment:
+        found = fused_update.with_update(self.shapes, self.largest_shared, ops)
+        if not self.regroups:
+            return found
+        dag = regrouped(tuple(opened(found.ops)), launches=self.launches)
+        return Fragment((dag,), found.buffers)
+
+
+def _shared_bytes(op: Op) -> int:
+    value = op.args.get("shared_bytes", 0) if isinstance(op, Launch) else 0
+    return value if isinstance(value, int) else 0
+
+
+def regroupings(
+    shapes: Shapes, device: Device, hindsight: Relabelling | None = None
+) -> tuple[StepForm, ...]:
+    """The ways to do a learning step of any network with fewer nodes in a row, for a device.
+
+    Args:
+        shapes: sizes of the step.
+        device: where it runs.
+        hindsight: what `onegraph.trainer.hindsight.relabelling` makes of the config.
+    """
     first, last = PHASES.index("spectral"), PHASES.index("post_aux")
-    return (
+    regrouped_ones = (
         RegroupedStep("wide", shapes, PHASES[first : last + 1]),
         RegroupedStep("whole", shapes, PHASES),
     )
-
-
-def _shares(op: MatmulOp) -> bool:
-    return shares(op.m, op.n, op.k)
+    if fused_update.obstacle(shapes, device) or fused_replay.obstacle(shapes, hindsight):
+        return regrouped_ones
+    given = shapes, hindsight, device.largest_shared
+    return (
+        *regrouped_ones,
+        ComposedStep("ends", *given),
+        ComposedStep("ends-wide", *given, regroups=True),
+        ComposedStep("ends-grouped", *given, regroups=True, launches=True),
+    )
 
 
 def _with_copy(ops: Sequence[Op], name: str, copy: str) -> list[Op]:

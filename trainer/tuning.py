@@ -28,6 +28,7 @@ from onegraph.stages.workspace import Workspace
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment
 from onegraph.trainer.fusing import FusionError, candidates, fused_steps, obstacle
+from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.program import DqnPrograms
 from onegraph.trainer.random_replay import random_replay
 from onegraph.trainer.regrouping import StepForm
@@ -141,7 +142,7 @@ def choose(
         FusionError: the config asks for one that there is not for this step.
     """
     asked = shapes.config.fusion
-    known = candidates(shapes, device)
+    known = candidates(shapes, device, relabelling(shapes.config, environment))
     if asked == NONE:
         return FusionChoice(None, "by the config")
     if asked != AUTO:

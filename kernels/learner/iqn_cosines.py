@@ -56,7 +56,7 @@ def cosine_features(tau: NDArray[np.floating], frequencies: int) -> NDArray[np.f
 @kernel(
     per="warp",
     work="n",
-    each=8,
+    per_place=8,
     tau="out f32",
     cosines="out f32",
     counters="in i64",

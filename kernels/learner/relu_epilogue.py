@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onegraph.kernels.catalogue import kernel
 
 
-@kernel(work="n", each=8, extra="in f32", out="inout f32", n="i64", grad="i32")
+@kernel(work="n", per_place=8, extra="in f32", out="inout f32", n="i64", grad="i32")
 def relu_epilogue(extra: NDArray[Any], out: NDArray[Any], n: int, grad: int) -> None:
     """See the module's docstring."""
     zero = np.float32(0.0)

@@ -16,7 +16,7 @@ from onegraph.kernels.catalogue import kernel
 
 @kernel(
     work="n",
-    each=4,
+    per_place=4,
     a="in f32",
     b="in f32",
     scale="in f32",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onegraph.kernels.catalogue import kernel
 
 
-@kernel(work="n", each=4, grad_out="in f32", scale="in f32", grad_b="out f32", n="i64")
+@kernel(work="n", per_place=4, grad_out="in f32", scale="in f32", grad_b="out f32", n="i64")
 def scaled_add_grad(
     grad_out: NDArray[np.float32],
     scale: NDArray[np.float32],

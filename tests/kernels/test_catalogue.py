@@ -278,7 +278,7 @@ def declared_kernel(**launch: object) -> KernelSpec:
     [("thread", 0, 1), ("thread", 768, 1), ("thread", 769, 2), ("warp", 25, 2), ("block", 7, 3)],
 )
 def test_a_place_takes_several_units(per, size, blocks):
-    spec = declared_kernel(per=per, cluster_of="", each=3)
+    spec = declared_kernel(per=per, cluster_of="", per_place=3)
     assert spec.blocks({"n": size}) == blocks
 
 
@@ -316,8 +316,11 @@ def test_a_cap_without_clusters_cuts_blocks():
         ({"cluster_of": "x"}, "cluster_of='x' is no scalar parameter"),
         ({"shared_of": "absent"}, "shared_of='absent' is no scalar parameter"),
         ({"work": ""}, "per='cluster' needs work="),
-        ({"each": 2}, "each=2; a thread, warp or block takes one unit or more"),
-        ({"per": "block", "cluster_of": "", "each": 0}, "each=0; a thread, warp or block"),
+        ({"per_place": 2}, "per_place=2; a thread, warp or block takes one unit or more"),
+        (
+            {"per": "block", "cluster_of": "", "per_place": 0},
+            "per_place=0; a thread, warp or block",
+        ),
     ],
 )
 def test_a_shape_that_does_not_fit_is_refused(launch, message):

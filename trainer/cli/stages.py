@@ -29,6 +29,7 @@ from onegraph.trainer.config import Config, parse_override
 from onegraph.trainer.envs.base import Environment, reset_program, walk_program
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.fusing import candidates, obstacle
+from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.offline import offline_run
 from onegraph.trainer.program import DqnPrograms
@@ -205,7 +206,7 @@ def fusions(
         kind = settings.device
     with open_named(kind) as opened:
         choice = choose(shapes, environment, opened, say=notes().print)
-        known = candidates(shapes, opened)
+        known = candidates(shapes, opened, relabelling(shapes.config, environment))
         where, why_not = opened.name, obstacle(shapes, opened)
     times = choice.times.median_us if choice.times is not None else {}
     refused = choice.times.refused if choice.times is not None else {}
