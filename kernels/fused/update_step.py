@@ -290,7 +290,7 @@ def update_step(
             if with_aux:
                 total += scaled(a[here], extra)
             if factor:
-                total = (total.astype(np.float64) - factor * x[here]).astype(np.float32)
+                total = (total - np.float64(factor) * x[here]).astype(np.float32)
             grad[here] = total
             p, mean, square = theta[here], m[here], v[here]
             _adam(p, mean, square, total * clip[1], group, schedule, decay, beta1, beta2, eps)

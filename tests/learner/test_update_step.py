@@ -204,6 +204,14 @@ def test_a_plain_step_has_their_bits_but_for_reciprocals() -> None:
         np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
 
 
+def test_a_projection_is_rounded_once() -> None:
+    """In float64, as by the kernel that it replaces: hardly an element differs."""
+    case = update_case(LAYOUTS["many"], with_vaccine=1)
+    found, wanted = run_host("update_step", **case), separate(case)
+    assert found["removed"][0] < 0
+    assert np.mean(found["grad"] != wanted["grad"]) < 1e-3
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 40), min_size=7, max_size=7),
