@@ -193,6 +193,8 @@ class CudaDevice(Device):
         # By kernel, launches that it does at once, and whether it is the graphs' copy.
         self._kernels: dict[tuple[str, int, bool], Any] = {}
         self._matmuls: dict[tuple[Any, ...], tuple[Callable[[], None], ...]] = {}
+        # Bytes of dynamic shared memory that a block of a function may have, where that was raised.
+        self._shared_limits: dict[int, int] = {}
         self._workspaces: list[Any] = []
         self._gemm = gemm
         self._lt = self._open_cublaslt(gemm)
@@ -407,11 +409,7 @@ class CudaDevice(Device):
         op = f"launch {spec.name}"
         shared = int(scalars[spec.shared]) if spec.shared else 0
         function = self._check(driver.cuKernelGetFunction(kernel.handle), op)
-        if shared > _STATIC_SHARED:
-            # Only ever raised: what was bound before may need more than this launch.
-            limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            if shared > int(self._check(driver.cuFuncGetAttribute(limit, function), op)):
-                self._check(driver.cuFuncSetAttribute(function, limit, shared), op)
+        self._allow_shared(function, shared, op)
         if spec.resident:
             held = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, spec.block, shared)
             most = int(self._check(held, op)) * self.multiprocessors
@@ -429,6 +427,21 @@ class CudaDevice(Device):
             is_cooperative=spec.resident,
             programmatic_stream_serialization=spec.early,
         )
+
+    def _allow_shared(self, function: Any, dynamic: int, op: str) -> None:
+        """Raise the kernel's limit on dynamic shared memory where it needs that.
+
+        What it has statically counts into what needs no raising. The limit is never lowered: a
+        launch that was bound before may need more.
+        """
+        attributes = driver.CUfunction_attribute
+        held = driver.cuFuncGetAttribute(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)
+        if dynamic + int(self._check(held, op)) <= _STATIC_SHARED:
+            return
+        if dynamic > self._shared_limits.get(int(function), 0):
+            limit = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._check(driver.cuFuncSetAttribute(function, limit, dynamic), op)
+            self._shared_limits[int(function)] = dynamic
 
     def _launch(self, launch: Launch) -> None:
         self._enqueue(launch.payload, launch.spec.name)

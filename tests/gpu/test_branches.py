@@ -129,27 +129,37 @@ def test_the_full_learner_in_branches(device):
 
 @pytest.mark.parametrize("name", ["wide", "whole"])
 @pytest.mark.parametrize("hidden", [[32], [512, 512]], ids=str)
-def test_a_regrouped_step_gives_the_bits_of_stage_6(device, name, hidden):
-    """The full learner with small products; and a plain one whose large ones are cuBLASLt's."""
+def test_a_regrouped_step_agrees_with_stage_6(device, name, hidden):
+    """The full learner with small products, and a plain one with larger ones.
+
+    Products in a group may have larger tiles than alone, which adds their sums up in another order:
+    so that a step agrees to rounding. Two runs, and one in the device's own loop, have the same
+    bits.
+    """
     count = 50
     changes = FORKED | {"network__hidden": hidden}
     if len(hidden) > 1:
         changes = {"network__hidden": hidden, "learn__batch_size": 512, "loop__start_steps": 512}
         changes["replay__capacity"] = 1024
     runs = []
-    for stages, fusion in ((up_to(6), "none"), (ALL - {8}, name), (ALL, name)):
+    for stages, fusion in ((up_to(6), "none"), (ALL - {8}, name), (ALL - {8}, name), (ALL, name)):
         trainer = trainer_on(device, stages, config(**changes | {"fusion": fusion}))
         assert ("dag of" in trainer.learn_program.describe()) is (fusion != "none")
         runs.append(steps(trainer, count))
         trainer.close()
-    assert runs[1] == runs[0]
-    assert runs[2] == runs[0]
+    (indices, theta), (near_indices, near_theta) = runs[0][0], runs[1][0]
+    assert near_indices == indices
+    want, got = (np.frombuffer(x, np.float32) for x in (theta, near_theta))
+    assert np.linalg.norm(got - want) <= 1e-6 * np.linalg.norm(want)
+    assert runs[2] == runs[1]
+    assert runs[3] == runs[1]
 
 
 def test_the_devices_loop_of_a_regrouped_step_gives_the_same_bits(device):
     """Children side by side in the turn of a while-node, and lanes inside them."""
     ends = []
-    for stages, fusion in ((up_to(6), "none"), (ALL, "none"), (ALL, "whole")):
+    sets = (up_to(6), "none"), (ALL, "none"), (ALL - {8}, "whole"), (ALL, "whole")
+    for stages, fusion in sets:
         trainer = trainer_on(device, stages, config(**FORKED | {"fusion": fusion}))
         if 8 in stages:
             trainer.take_rounds(20)
@@ -160,7 +170,7 @@ def test_the_devices_loop_of_a_regrouped_step_gives_the_same_bits(device):
         ends.append(trainer.parameters().tobytes())
         trainer.close()
     assert ends[1] == ends[0]
-    assert ends[2] == ends[0]
+    assert ends[3] == ends[2]
 
 
 # -------------------------------------------------------------------- what the driver holds
