@@ -543,18 +543,19 @@ class CudaDevice(Device):
             }
         return self._kernel_call("gemm_group", {**args, "tiles": tiles}, module)
 
-    @staticmethod
-    def _wide_kernel(specs: Sequence[Matmul]) -> str:
+    def _wide_kernel(self, specs: Sequence[Matmul]) -> str:
         """The kernel of large tiles for the products of one launch; empty: small tiles are faster.
 
-        Products of several precisions in one launch are taken in float32.
+        Products of several precisions in one launch are taken in float32, and so are all where the
+        tensor cores have no TF32.
         """
         if any(s.trans_a and s.trans_b for s in specs):
             return ""
         if not matmul.is_wide([(s.m, s.n, s.k) for s in specs]):
             return ""
         precisions = {s.precision for s in specs}
-        return f"matmul_{precisions.pop() if len(precisions) == 1 else 'float32'}"
+        takes_tf32 = len(precisions) == 1 and self._gpu.compute_capability.major >= 8
+        return f"matmul_{precisions.pop() if takes_tf32 else 'float32'}"
 
     def _wide_arguments(self, members: Sequence[Product]) -> dict[str, Any]:
         products = [

@@ -56,23 +56,24 @@ struct Reader {
     // Starts the copy of the next chunk, of whose k's `left` are within the matrix. `wide`: sixteen
     // bytes at a time, which the matrix's alignment and its contiguous width must allow.
     __device__ inline void next(float* panel, int left, bool wide) {
+        const int across = ALONG_K ? left : rows, lines = ALONG_K ? rows : left;
+        if (wide) {
 #pragma unroll
-        for (int i = 0; i < UNITS; ++i) {
-            const int l = line + i * STEP;
-            if (LINES % STEP != 0 && l >= LINES) break;
-            const float* source = from + i * STEP * pitch;
-            float* to = panel + l * P::PITCH + within;
-            const int across = ALONG_K ? left : rows;
-            const bool inside = l < (ALONG_K ? rows : left);
-            if (wide) {
-                const bool here = inside && within < across;
-                copy_async<16>(to, here ? source : matrix, here);
-            } else {
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    const bool here = inside && within + j < across;
-                    copy_async<4>(to + j, here ? source + j : matrix, here);
-                }
+            for (int i = 0; i < UNITS; ++i) {
+                const int l = line + i * STEP;
+                if (LINES % STEP != 0 && l >= LINES) break;
+                const bool here = l < lines && within < across;
+                copy_async<16>(panel + l * P::PITCH + within, here ? from + i * STEP * pitch : matrix,
+                               here);
+            }
+        } else {
+#pragma unroll 1
+            for (int e = 0; e < 4 * UNITS; ++e) {
+                const int l = line + e / 4 * STEP, w = within + e % 4;
+                if (l >= LINES) break;
+                const bool here = l < lines && w < across;
+                copy_async<4>(panel + l * P::PITCH + w,
+                              here ? from + e / 4 * STEP * pitch + e % 4 : matrix, here);
             }
         }
         from += ALONG_K ? DEPTH : DEPTH * pitch;
@@ -80,7 +81,7 @@ struct Reader {
 };
 
 // The sums of a warp: M x N outputs, `COUNT` of them a lane, over some k's of a chunk at a time.
-#if PRECISION == FLOAT32 || __CUDA_ARCH__ < 800
+#if PRECISION == FLOAT32
 
 // A lane has (M / 8) x (N / 4) outputs, and takes four k's of its rows and columns at once.
 template <int M, int N, bool A_ALONG_K, bool B_ALONG_K>
@@ -251,6 +252,9 @@ struct Sums {
 
 #endif
 
+// Threads among which the k's of a column of a tile are shared where columns are summed.
+__device__ constexpr int column_shares(int cols) { return THREADS / cols; }
+
 // One product's arguments, as matmul.py states them.
 struct Product {
     const float* a;
@@ -282,7 +286,7 @@ __device__ inline void tile(float* shared, const Product& p, int row0, int col0)
     const int wk = warp % WK, wn = warp / WK % WN, wm = warp / (WK * WN);
     // The chunks of this block: its share, of the cluster's blocks that are at this tile.
     const int all_chunks = p.k / DEPTH + (p.k % DEPTH != 0);
-    const int part = cluster_rank() % p.split, first_rank = cluster_rank() - part;
+    const int part = cluster_rank() % p.split;
     const int run = (all_chunks + p.split - 1) / p.split;
     const int k0 = min(part * run, all_chunks) * DEPTH;
     const int chunks = min(run, all_chunks - min(part * run, all_chunks));
@@ -297,7 +301,7 @@ __device__ inline void tile(float* shared, const Product& p, int row0, int col0)
     // The first row of tiles also sums b's columns: a thread has some k's of one column.
     const bool sums_columns = p.epilogue == 4 && row0 == 0;
     const int column = threadIdx.x % BN, share = threadIdx.x / BN;
-    const int SHARES = THREADS / BN < DEPTH ? THREADS / BN : DEPTH;
+    const int SHARES = column_shares(BN);
     float column_sum = 0.0f;
 
     int slot = 0;
@@ -340,24 +344,34 @@ __device__ inline void tile(float* shared, const Product& p, int row0, int col0)
 #pragma unroll
     for (int i = 0; i < WarpSums::COUNT; ++i)
         mine[WarpSums::row_of(i) * pitch + WarpSums::col_of(i)] = sums.sum[i];
-    float* columns = shared + WK * BM * pitch;
-    if (sums_columns && share < SHARES) columns[share * BN + column] = column_sum;
+    if (sums_columns && share < SHARES)
+        shared[WK * BM * pitch + share * BN + column] = column_sum;
+}
+
+// What `tile` left in the shared memories of a tile's blocks, added up and on its way out: WK times
+// `bm` x `bn` sums, and of b's columns `shares` each. By all blocks of the tile, a share each.
+__device__ inline void finish_tile(float* shared, const Product& p, int row0, int col0, int bm,
+                                   int bn, int wk, int shares) {
+    const int part = cluster_rank() % p.split, first_rank = cluster_rank() - part;
+    const int pitch = bn + 8, across = bn / 4;
     if (p.split > 1) cluster_barrier();
     else __syncthreads();
-    if (sums_columns && part == 0 && share == 0 && col0 + column < p.n) {
+    const int column = threadIdx.x;
+    if (p.epilogue == 4 && row0 == 0 && part == 0 && column < bn && col0 + column < p.n) {
         float total = 0.0f;
 #pragma unroll 1
         for (int b = 0; b < p.split; ++b) {
-            const unsigned int from = cluster_address(columns + column, first_rank + b);
+            const unsigned int from =
+                cluster_address(shared + wk * bm * pitch + column, first_rank + b);
 #pragma unroll 4
-            for (int s = 0; s < SHARES; ++s) total += cluster_load(from + s * BN * 4);
+            for (int s = 0; s < shares; ++s) total += cluster_load(from + s * bn * 4);
         }
         p.extra[col0 + column] = total;
     }
     const bool wide = is_wide(p.out, p.n) && (p.epilogue != 3 || is_wide(p.extra, p.n));
 #pragma unroll 2
-    for (int u = part * THREADS + threadIdx.x; u < BM * BN / 4; u += p.split * THREADS) {
-        const int r = u / (BN / 4), c = u % (BN / 4) * 4;
+    for (int u = part * THREADS + threadIdx.x; u < bm * across; u += p.split * THREADS) {
+        const int r = u / across, c = u % across * 4;
         const int row = row0 + r, col = col0 + c;
         if (row >= p.m || col >= p.n) continue;
         const long long at = (long long)row * p.n + col;
@@ -374,9 +388,9 @@ __device__ inline void tile(float* shared, const Product& p, int row0, int col0)
 #pragma unroll 1
         for (int b = 0; b < p.split; ++b) {
             const unsigned int from = cluster_address(shared + r * pitch + c, first_rank + b);
-#pragma unroll
-            for (int w = 0; w < WK; ++w) {
-                const float4 f = cluster_load4(from + w * BM * pitch * 4);
+#pragma unroll 2
+            for (int w = 0; w < wk; ++w) {
+                const float4 f = cluster_load4(from + w * bm * pitch * 4);
                 total[0] += f.x, total[1] += f.y, total[2] += f.z, total[3] += f.w;
             }
         }
@@ -399,27 +413,36 @@ __device__ inline int ceil_of(int x, int y) { return x / y + (x % y != 0); }
 
 // Rows and columns of the tiles, in the order of matmul.py's TILES.
 __device__ inline int tile_rows(int t) { return t == 0 ? 16 : t == 1 ? 32 : t == 2 ? 64 : 128; }
-__device__ inline int tile_cols(int t) { return t == 0 ? 8 : t == 1 ? 32 : t == 2 ? 64 : 128; }
+__device__ inline int tile_cols(int t) { return t == 0 ? 8 : t == 1 ? 32 : t < 4 ? 64 : 128; }
 
 // Tile `t` of the product's, counted along its rows of tiles. By whole clusters of blocks, of which
 // `p.split` are at one tile.
 __device__ inline void multiply_tile(float* shared, const Product& p, int t) {
     const int across = ceil_of(p.n, tile_cols(p.tile));
     const int row0 = t / across * tile_rows(p.tile), col0 = t % across * tile_cols(p.tile);
-#define TILE(...)                                                                  \
-    if (p.trans_a) tile<__VA_ARGS__, false, false>(shared, p, row0, col0);         \
-    else if (p.trans_b) tile<__VA_ARGS__, true, true>(shared, p, row0, col0);      \
-    else tile<__VA_ARGS__, true, false>(shared, p, row0, col0);
+    int warps_a_sum = 1;  // that share a chunk's k's
+#define TILE(BM, BN, WM, WN, WK, DEPTH, STAGES)                                          \
+    warps_a_sum = WK;                                                                    \
+    if (p.trans_a)                                                                       \
+        tile<BM, BN, WM, WN, WK, DEPTH, STAGES, false, false>(shared, p, row0, col0);    \
+    else if (p.trans_b)                                                                  \
+        tile<BM, BN, WM, WN, WK, DEPTH, STAGES, true, true>(shared, p, row0, col0);      \
+    else                                                                                 \
+        tile<BM, BN, WM, WN, WK, DEPTH, STAGES, true, false>(shared, p, row0, col0);
     if (p.tile == 0) {
         TILE(16, 8, 1, 1, 8, 64, 6)
     } else if (p.tile == 1) {
         TILE(32, 32, 1, 1, 8, 64, 4)
     } else if (p.tile == 2) {
         TILE(64, 64, 2, 2, 2, 32, 4)
+    } else if (p.tile == 3) {
+        TILE(128, 64, 2, 2, 2, 32, 3)
     } else {
         TILE(128, 128, 2, 4, 1, 32, 3)
     }
 #undef TILE
+    const int bn = tile_cols(p.tile);
+    finish_tile(shared, p, row0, col0, tile_rows(p.tile), bn, warps_a_sum, column_shares(bn));
 }
 
 __device__ inline Product product(const float* a, const float* b, float* extra, float* out, int m,
@@ -440,6 +463,9 @@ __device__ inline int turns_of(const Product& p, int cluster) {
 // Up to four products, one after another in the order of the members, a turn a cluster.
 __device__ inline void multiply_products(float* shared, const Product& p0, const Product& p1,
                                          const Product& p2, const Product& p3, int turns) {
+#if PRECISION != FLOAT32 && __CUDA_ARCH__ < 800
+    __trap();  // no tensor cores for these numbers: the device asks for float32 there
+#else
     const int cluster = cluster_size(), clusters = gridDim.x / cluster;
     for (int t = blockIdx.x / cluster; t < turns; t += clusters) {
         // The member is the cluster's: its arguments are chosen before the tile's code, which is
@@ -469,4 +495,5 @@ __device__ inline void multiply_products(float* shared, const Product& p0, const
             cluster_barrier();
         }
     }
+#endif
 }

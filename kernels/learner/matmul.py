@@ -14,7 +14,7 @@
   float32. Over 1,024 k's the relative error was 3.6e-7 on an H200, and 7.4e-6 without that;
   cuBLASLt's float32 had 5.7e-7.
 
-GPUs older than compute capability 8.0 have no TF32: there all three compute float32.
+GPUs older than compute capability 8.0 have no TF32: a device takes float32 there.
 
 NaN and infinity: as IEEE arithmetic has them, but that an infinite factor may give NaN in
 ``matmul_tf32x3``, and in ``matmul_tf32`` a finite one within 2^-11 of the largest float32 infinity.
@@ -69,6 +69,7 @@ TILES = (
     Tile(16, 8, 8, 64, 6),
     Tile(32, 32, 8, 64, 4),
     Tile(64, 64, 2, 32, 4),
+    Tile(128, 64, 2, 32, 3),
     Tile(128, 128, 1, 32, 3),
 )
 
@@ -76,7 +77,7 @@ TILES = (
 _ENOUGH = 96
 
 #: Length of a sum from which two blocks share it, by tile. More blocks cost more than they save.
-_SPLIT_FROM = (2048, 1024, 512, 1024)
+_SPLIT_FROM = (2048, 1024, 512, 1024, 1024)
 
 #: ``m, n, k`` of a product.
 Sizes = tuple[int, int, int]
@@ -119,7 +120,7 @@ def plan(sizes: Sequence[Sizes], largest_cluster: int = 8) -> list[tuple[int, in
     narrow = [n <= TILES[0].cols for _, n, _ in sizes]
     wide = [size for size, is_narrow in zip(sizes, narrow, strict=True) if not is_narrow]
     chosen = 1, max((_splits(1, k)[-1] for _, _, k in wide), default=1)
-    for tile in (3, 2):
+    for tile in (4, 3, 2):
         count = sum(TILES[tile].count(m, n) for m, n, _ in wide)
         shortest = min((k for _, _, k in wide), default=0)
         fits = [s for s in _splits(tile, shortest) if count * s >= _ENOUGH]

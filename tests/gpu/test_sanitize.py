@@ -62,7 +62,7 @@ def _gemm(cuda: Device) -> None:
 
 def _tiles(precision: str) -> Callable[[Device], None]:
     def run(device: Device) -> None:
-        for tile in (0, 1, 2, 3):
+        for tile in range(5):
             tiles.test_bits_depend_on_neither_grid_nor_alignment(device, tile, precision)
 
     return run

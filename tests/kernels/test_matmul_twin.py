@@ -20,16 +20,16 @@ def f32(*values: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("sizes", "want"),
     [
-        ([(2048, 1024, 1024)], [(3, 1)]),  # 128 tiles of 128 x 128
-        ([(1024, 1024, 2048)], [(3, 2)]),  # 64, of which two blocks share each sum
+        ([(2048, 1024, 1024)], [(4, 1)]),  # 128 tiles of 128 x 128
+        ([(1024, 1024, 2048)], [(4, 2)]),  # 64, of which two blocks share each sum
         ([(512, 512, 512)], [(2, 2)]),  # 64 tiles of 64 x 64
-        ([(512, 512, 512)] * 3, [(2, 1)] * 3),  # 192
+        ([(512, 512, 512)] * 3, [(3, 1)] * 3),  # 96 tiles of 128 x 64
         ([(512, 256, 256)], [(1, 1)]),  # 32 tiles of 64 x 64 would leave most of a GPU idle
         ([(512, 256, 256)] * 4, [(2, 1)] * 4),
         ([(64, 1024, 2048)], [(1, 2)]),
         ([(2048, 8, 1024)], [(0, 1)]),
         ([(1024, 7, 2048)], [(0, 2)]),
-        ([(2048, 8, 1024), (2048, 1024, 64)], [(0, 1), (3, 1)]),
+        ([(2048, 8, 1024), (2048, 1024, 64)], [(0, 1), (4, 1)]),
         ([(0, 5, 3)], [(0, 1)]),
     ],
 )
@@ -38,7 +38,7 @@ def test_plan(sizes, want):
 
 
 def test_no_sum_is_split_without_clusters():
-    assert matmul.plan([(1024, 1024, 2048), (1024, 7, 2048)], largest_cluster=1) == [(3, 1), (0, 1)]
+    assert matmul.plan([(1024, 1024, 2048), (1024, 7, 2048)], largest_cluster=1) == [(4, 1), (0, 1)]
 
 
 @pytest.mark.parametrize(
