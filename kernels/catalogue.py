@@ -258,8 +258,8 @@ def kernel(
             raise ValueError(f"kernel {name!r}: per={per!r} needs work=")
         if per_place < 1 or (per_place > 1 and per in ("cluster", "one")):
             raise ValueError(
-                f"kernel {name!r}: per_place={per_place}; a thread, warp or block takes one unit or more,"
-                " clusters and per='one' know no other number"
+                f"kernel {name!r}: per_place={per_place}; a thread, warp or block takes one unit or"
+                " more, clusters and per='one' know no other number"
             )
         if (per == "cluster") != bool(cluster_of):
             raise ValueError(f"kernel {name!r}: per='cluster' and cluster_of= go together")

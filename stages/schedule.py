@@ -85,7 +85,7 @@ def _apart(ops: Sequence[Op]) -> list[Work]:
     """Single pieces of work: forks opened, groups of products dissolved."""
     found: list[Work] = []
     for op in opened(ops):
-        if isinstance(op, MatmulGroup) or isinstance(op, LaunchGroup):
+        if isinstance(op, MatmulGroup | LaunchGroup):
             found += [replace(member, module=op.module) for member in op.members]
         elif (piece := work(op)) is not None:
             found.append(piece)
