@@ -102,8 +102,8 @@ def test_it_has_two_to_eight_members(count: int) -> None:
         ((), "a launch group is of one kernel, got no members"),
         ((relu("a"), add("b", "c", "d")), "of one kernel, got relu_epilogue, scaled_add"),
         (
-            (Launch("column_sum", {}), Launch("column_sum", {})),
-            "launch column_sum can't stand in a launch group: the compiler may fuse",
+            (Launch("gemm", {}), Launch("gemm", {})),
+            "launch gemm can't stand in a launch group: the compiler may fuse",
         ),
         ((relu("a", module="graphed"), relu("b")), "launch relu_epilogue: module and group are"),
         ((relu("a"), relu("b", group="g")), "module and group are those of the whole launch group"),
@@ -287,7 +287,7 @@ def test_many_are_dealt_evenly(count: int, sizes: list[int]) -> None:
 
 
 def test_kernels_that_can_not_be_grouped_stay_as_they_are() -> None:
-    ops = [Launch("column_sum", {"x": Ref("a"), "out": Ref(n), "rows": 1, "cols": 4}) for n in "bc"]
+    ops = [Launch("gemm", {"a": Ref("a"), "b": Ref("a"), "out": Ref(n)}) for n in "bc"]
     assert grouped(ops) == tuple(ops)
 
 
@@ -302,7 +302,8 @@ def test_a_group_is_opened_and_takes_in_what_stands_beside_it() -> None:
     [
         ([relu("a"), add("b", "a", "c")], "are not independent: the first writes a"),
         ([Memset(Ref("a")), relu("a", 3, 1)], "are not independent: the first writes a"),
-        ([Copy(Ref("a"), Ref("b"), "dtod"), relu("c")], "copy_dtod a <- b can't be grouped with"),
+        ([Copy(Ref("a"), Ref("b"), "htod"), relu("c")], "copy_htod a <- b can't be grouped with"),
+        ([Copy(Ref("a"), Ref("b"), "dtod"), relu("b")], "are not independent: the first writes b"),
     ],
 )
 def test_ops_that_are_not_independent_are_refused(ops: list[Op], why: str) -> None:

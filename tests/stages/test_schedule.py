@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from random_ops import BUFFERS, contents, ops
 
 from onegraph.kernels.device import HostDevice
-from onegraph.stages import GraphLaunch, Launch, Phase, ProgramError, Ref, Runner, StepProgram
+from onegraph.stages import (
+    GraphLaunch,
+    Launch,
+    LaunchGroup,
+    Phase,
+    ProgramError,
+    Ref,
+    Runner,
+    StepProgram,
+)
 from onegraph.stages.dag import Dag, dependences
 from onegraph.stages.program import (
     Alloc,
@@ -149,6 +158,37 @@ def test_what_does_not_share_has_a_launch_of_its_own() -> None:
     assert not any(isinstance(op, MatmulGroup) for op in shared.ops)
 
 
+def relu(out: str, a: str, **changes: Any) -> Launch:
+    """``out``, where `a` is above zero."""
+    return Launch("relu_epilogue", {"extra": Ref(a), "out": Ref(out), "n": 4, "grad": 1}, **changes)
+
+
+def test_launches_of_one_kernel_that_are_ready_together_are_one_if_asked() -> None:
+    ops: list[Op] = [relu("a", "x"), copy("p", "x"), relu("b", "a"), relu("c", "p"), relu("d", "y")]
+    assert not any(isinstance(op, LaunchGroup) for op in regrouped(ops).ops)
+    dag = regrouped(ops, launches=True)
+    assert labels(dag) == [
+        *("launch 2 x relu_epilogue", "copy_dtod p <- x", "launch 2 x relu_epilogue"),
+    ]
+    first, _, second = (singles([op]) for op in dag.ops)
+    assert first == singles([ops[0], ops[4]])  # nothing stands before them
+    assert second == singles([ops[2], ops[3]])  # something does before each, not the same
+    assert dag.waits()[2] == (0, 1)
+    assert dag.critical_path == 2
+
+
+def test_groups_of_launches_are_taken_apart_too() -> None:
+    group = LaunchGroup((relu("a", "x"), relu("b", "y")), module="graphed")
+    ops: list[Op] = [copy("y", "z"), group, relu("c", "x", module="graphed")]
+    apart = regrouped(ops)
+    assert [op.kind for op in apart.ops].count("launch") == 3
+    assert {op.module for op in apart.ops if isinstance(op, Launch)} == {"graphed"}
+    (found,) = (op for op in regrouped(ops, launches=True).ops if isinstance(op, LaunchGroup))
+    # Only one of the two that were a group has to wait for the copy.
+    assert [op.args["out"] for op in found.members] == [Ref("a"), Ref("c")]
+    assert found.module == "graphed"
+
+
 def test_lanes_are_limited() -> None:
     ops = [zero(f"b{i}") for i in range(20)]
     assert regrouped(ops).width == 8
@@ -258,17 +298,21 @@ def test_what_starts_early_is_refused() -> None:
 
 def singles(body: list[Op]) -> Counter[str]:
     """Every line of the ops, groups taken apart."""
-    found: Counter[str] = Counter()
-    for op in body:
-        for member in op.members if isinstance(op, MatmulGroup) else (op,):
-            found.update(member.lines())
-    return found
+    return Counter(line for op in body for member in members(op) for line in member.lines())
+
+
+def members(op: Op) -> tuple[Op, ...]:
+    """What a group does in one launch; another op is by itself."""
+    return op.members if isinstance(op, MatmulGroup | LaunchGroup) else (op,)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(ops(), min_size=1, max_size=14), st.integers(1, 4), st.booleans())
-def test_the_same_work_in_an_order_that_holds(body: list[Op], lanes: int, shares: bool) -> None:
-    made = regrouped(body, shares=lambda _: shares, lanes=lanes)
+@given(st.lists(ops(), min_size=1, max_size=14), st.integers(1, 4), st.booleans(), st.booleans())
+def test_the_same_work_in_an_order_that_holds(
+    body: list[Op], lanes: int, shares: bool, launches: bool
+) -> None:
+    made = regrouped(body, shares=lambda _: shares, launches=launches, lanes=lanes)
+    assert launches or not any(isinstance(op, LaunchGroup) for op in made.ops)
     assert singles(list(made.ops)) == singles(body)
     assert made.width <= lanes
     assert made.critical_path <= len(made.ops) <= len(body)
@@ -281,7 +325,7 @@ def test_the_same_work_in_an_order_that_holds(body: list[Op], lanes: int, shares
     place = {
         line: i
         for i, op in enumerate(made.ops)
-        for member in (op.members if isinstance(op, MatmulGroup) else (op,))
+        for member in members(op)
         for line in member.lines()
     }
     count = singles(body)
@@ -308,21 +352,21 @@ def shuffled(made: Dag, choices: st.DataObject) -> list[Op]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(ops(), min_size=1, max_size=10), st.integers(1, 4), st.data())
+@given(st.lists(ops(), min_size=1, max_size=10), st.integers(1, 4), st.booleans(), st.data())
 def test_no_order_that_a_dag_allows_changes_a_bit(
-    body: list[Op], lanes: int, choices: st.DataObject
+    body: list[Op], lanes: int, launches: bool, choices: st.DataObject
 ) -> None:
     want = contents(wrapped(body), timed=False)
-    made = regrouped(body, lanes=lanes)
+    made = regrouped(body, launches=launches, lanes=lanes)
     assert contents(wrapped([made]), timed=False) == want
     assert contents(wrapped(shuffled(made, choices)), timed=False) == want
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(ops(), min_size=2, max_size=10), st.data())
-def test_a_wrong_schedule_is_caught(body: list[Op], choices: st.DataObject) -> None:
+@given(st.lists(ops(), min_size=2, max_size=10), st.booleans(), st.data())
+def test_a_wrong_schedule_is_caught(body: list[Op], launches: bool, choices: st.DataObject) -> None:
     """Without one of the waits that the dag needs, it is refused."""
-    made = regrouped(body, lanes=4)
+    made = regrouped(body, launches=launches, lanes=4)
     waits = [(i, place) for i, places in enumerate(made.after) for place in places]
     if not waits:
         return

@@ -21,6 +21,7 @@ from onegraph.trainer import fusing
 from onegraph.trainer.envs.build import build_environment
 from onegraph.trainer.fusing import FusedStep, candidates, fused_steps, obstacle
 from onegraph.trainer.network import QNetwork
+from onegraph.trainer.regrouping import regroupings
 from onegraph.trainer.shapes import Shapes
 from onegraph.trainer.subject import TrainerSubject
 
@@ -75,17 +76,20 @@ def test_what_there_are_no_kernels_for(config, why: str) -> None:
     shapes = shapes_of(config)
     assert why in obstacle(shapes, HostDevice())
     assert fused_steps(shapes, HostDevice()) == ()
-    assert [step.name for step in candidates(shapes, HostDevice())] == ["wide", "whole"]
+    assert candidates(shapes, HostDevice()) == regroupings(shapes, HostDevice())
 
 
 def test_the_ways_of_a_small_network() -> None:
     shapes = shapes_of(chain(network__hidden=[16, 8]))
     assert obstacle(shapes, HostDevice()) == ""
-    assert [step.name for step in candidates(shapes, HostDevice())] == [
+    fused = fused_steps(shapes, HostDevice())
+    assert [step.name for step in fused] == [
         *("rows3-cluster8", "rows5-cluster8", "rows8-cluster8"),
         *("rows3-cluster4", "rows5-cluster4", "rows8-cluster4"),
-        *("wide", "whole"),
     ]
+    ways = candidates(shapes, HostDevice())
+    assert ways == (*fused, *regroupings(shapes, HostDevice()))
+    assert len({step.name for step in ways}) == len(ways)
 
 
 def test_a_device_limits_the_ways() -> None:
