@@ -625,7 +625,7 @@ def test_fusions_lists_the_ways_and_the_choice(capsys):
     out = capsys.readouterr().out
     ways = {"rows3-cluster8": "120,128", "rows3-cluster4": "213,648", "wide": "", "whole": ""}
     for name, shared in ways.items():
-        (row,) = (line for line in out.splitlines() if name in line and "│" in line)
+        (row,) = (line for line in out.splitlines() if f"│ {name} " in line)
         assert shared in row
     assert "rows8-cluster4" not in out  # too much for a block
     assert "stage 7 takes rows3-cluster8 (the first; the host device measures nothing)" in out

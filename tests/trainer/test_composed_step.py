@@ -19,7 +19,7 @@ from onegraph.kernels.common.layout import Diagnostic
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.fused.update_step import STATIC_BYTES, slot_bytes
 from onegraph.stages.program import LaunchGroup
-from onegraph.stages.registry import up_to
+from onegraph.stages.registry import ALL, up_to
 from onegraph.stages.verify import verify
 from onegraph.trainer.config import Config, override_config
 from onegraph.trainer.envs.build import build_environment
@@ -159,6 +159,21 @@ def test_verification_takes_it_for_stage_7(name: str) -> None:
     assert result.ok, result.findings
     assert [one.exact for one in result.sets][-2:] == [True, False]
     assert result.sets[-1].programs["learn"].plain == {"graph_launch": 1}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_the_devices_loop_takes_the_same_steps(name: str) -> None:
+    ends = set()
+    for stages in (SEVEN, SEVEN - {3}, ALL):
+        trainer = fill(make(HostDevice(), ways(chain(), name), stages))
+        if 8 in stages:
+            trainer.take_rounds(10)
+        while trainer.progress.learns < 10:
+            trainer.collect()
+            trainer.learn()
+        ends.add(trainer.parameters().tobytes())
+        trainer.close()
+    assert len(ends) == 1
 
 
 def test_three_parts_are_timed() -> None:
