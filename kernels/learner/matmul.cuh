@@ -53,6 +53,19 @@ struct Reader {
                             : (k0 + line) * pitch + row0 + within);
     }
 
+    // Four bytes at a time, `AT_ONCE` of them.
+    template <int AT_ONCE>
+    __device__ inline void narrow(float* panel, int lines, int across) {
+#pragma unroll AT_ONCE
+        for (int e = 0; e < 4 * UNITS; ++e) {
+            const int l = line + e / 4 * STEP, w = within + e % 4;
+            if (l >= LINES) break;
+            const bool here = l < lines && w < across;
+            copy_async<4>(panel + l * P::PITCH + w,
+                          here ? from + e / 4 * STEP * pitch + e % 4 : matrix, here);
+        }
+    }
+
     // Starts the copy of the next chunk, of whose k's `left` are within the matrix. `wide`: sixteen
     // bytes at a time, which the matrix's alignment and its contiguous width must allow.
     __device__ inline void next(float* panel, int left, bool wide) {
@@ -66,15 +79,10 @@ struct Reader {
                 copy_async<16>(panel + l * P::PITCH + within, here ? from + i * STEP * pitch : matrix,
                                here);
             }
-        } else {
-#pragma unroll 1
-            for (int e = 0; e < 4 * UNITS; ++e) {
-                const int l = line + e / 4 * STEP, w = within + e % 4;
-                if (l >= LINES) break;
-                const bool here = l < lines && w < across;
-                copy_async<4>(panel + l * P::PITCH + w,
-                              here ? from + e / 4 * STEP * pitch + e % 4 : matrix, here);
-            }
+        } else if (ROWS <= 32) {
+            narrow<4 * UNITS>(panel, lines, across);
+        } else {  // a matrix that is not wide is seldom large: less code for it
+            narrow<1>(panel, lines, across);
         }
         from += ALONG_K ? DEPTH : DEPTH * pitch;
     }
@@ -353,7 +361,8 @@ __device__ inline void tile(float* shared, const Product& p, int row0, int col0)
 __device__ inline void finish_tile(float* shared, const Product& p, int row0, int col0, int bm,
                                    int bn, int wk, int shares) {
     const int part = cluster_rank() % p.split, first_rank = cluster_rank() - part;
-    const int pitch = bn + 8, across = bn / 4;
+    const int pitch = bn + 8;
+    const int shift = bn == 8 ? 1 : bn == 32 ? 3 : bn == 64 ? 4 : 5;  // of units in a row
     if (p.split > 1) cluster_barrier();
     else __syncthreads();
     const int column = threadIdx.x;
@@ -370,8 +379,8 @@ __device__ inline void finish_tile(float* shared, const Product& p, int row0, in
     }
     const bool wide = is_wide(p.out, p.n) && (p.epilogue != 3 || is_wide(p.extra, p.n));
 #pragma unroll 2
-    for (int u = part * THREADS + threadIdx.x; u < bm * across; u += p.split * THREADS) {
-        const int r = u / across, c = u % across * 4;
+    for (int u = part * THREADS + threadIdx.x; u < bm << shift; u += p.split * THREADS) {
+        const int r = u >> shift, c = (u & (1 << shift) - 1) * 4;
         const int row = row0 + r, col = col0 + c;
         if (row >= p.m || col >= p.n) continue;
         const long long at = (long long)row * p.n + col;
@@ -385,12 +394,15 @@ __device__ inline void finish_tile(float* shared, const Product& p, int row0, in
                 if (col + j < p.n) other[j] = p.extra[p.epilogue == 3 ? at + j : col + j];
         }
         float total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        const float* mine = shared + r * pitch + c;
 #pragma unroll 1
         for (int b = 0; b < p.split; ++b) {
-            const unsigned int from = cluster_address(shared + r * pitch + c, first_rank + b);
-#pragma unroll 2
+            const unsigned int from = p.split > 1 ? cluster_address(mine, first_rank + b) : 0;
+#pragma unroll 1
             for (int w = 0; w < wk; ++w) {
-                const float4 f = cluster_load4(from + w * bm * pitch * 4);
+                const int at = w * bm * pitch;
+                const float4 f = p.split > 1 ? cluster_load4(from + at * 4)
+                                             : *reinterpret_cast<const float4*>(mine + at);
                 total[0] += f.x, total[1] += f.y, total[2] += f.z, total[3] += f.w;
             }
         }

