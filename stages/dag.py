@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from onegraph.kernels.catalogue import find
+from onegraph.kernels.device.base import BACKGROUND_LANES
 from onegraph.stages.program import (
     Forked,
     Launch,
@@ -59,6 +60,8 @@ class Dag(Forked):
         ops: in an order in which each stands behind what it waits for.
         lanes: of each op, counted from 0 on.
         after: of each op, the places of the ops of other lanes that it waits for.
+        background: how many of the lanes, the last ones, have the device where the others leave it
+            room.
 
     Raises:
         ProgramError: an op that is no launch, product, copy on the device or stream-ordered memset,
@@ -71,6 +74,7 @@ class Dag(Forked):
     ops: tuple[Op, ...]
     lanes: tuple[int, ...]
     after: tuple[tuple[int, ...], ...]
+    background: int = 0
 
     def __post_init__(self) -> None:
         if not self.ops or not len(self.ops) == len(self.lanes) == len(self.after):
@@ -82,6 +86,11 @@ class Dag(Forked):
             raise ProgramError(
                 "the lanes of a dag count up from 0 and none is empty, got"
                 f" {sorted(set(self.lanes))}"
+            )
+        if not 0 <= self.background <= min(BACKGROUND_LANES, self.width - 1):
+            raise ProgramError(
+                f"{self.background} of {self.width} lanes are in the background;"
+                f" {BACKGROUND_LANES} may be, and not all"
             )
         for i, (op, places) in enumerate(zip(self.ops, self.after, strict=True)):
             if work(op) is None or not graphable(op):
@@ -169,6 +178,7 @@ class Dag(Forked):
         for i, (op, lane, places) in enumerate(zip(self.ops, self.lanes, self.after, strict=True)):
             first, *rest = op.lines()
             waits = f" after {', '.join(map(str, places))}" if places else ""
-            yield f"  {i} in lane {lane}{waits}: {first}"
+            where = "background lane" if lane >= self.width - self.background else "lane"
+            yield f"  {i} in {where} {lane}{waits}: {first}"
             yield from ("  " + line for line in rest)
         yield "}"

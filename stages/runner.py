@@ -545,7 +545,7 @@ class Runner:
                 zip(op.lanes, op.after, actions, strict=True)
             )
         ]
-        return partial(self._in_lanes, op.width, len(mark), steps)
+        return partial(self._in_lanes, op.width, len(mark), op.background, steps)
 
     @staticmethod
     def _one_by_one(actions: Sequence[Action]) -> None:
@@ -553,9 +553,13 @@ class Runner:
             action()
 
     def _in_lanes(
-        self, count: int, marks: int, steps: Sequence[tuple[int, list[int], int | None, Action]]
+        self,
+        count: int,
+        marks: int,
+        background: int,
+        steps: Sequence[tuple[int, list[int], int | None, Action]],
     ) -> None:
-        with self.device.lanes(count, marks) as lane:
+        with self.device.lanes(count, marks, background) as lane:
             for index, after, mark, action in steps:
                 with lane(index, after, mark):
                     action()

@@ -8,7 +8,8 @@ needs and few others.
 
 The lanes are dealt by list scheduling (Graham 1969, "Bounds on multiprocessing timing anomalies"):
 of the ops that are ready, the one with the longest way to the end comes first, and goes where it
-can start soonest. What an op costs is a rough figure, and decides on nothing but speed.
+can start soonest. Large ops that the longest way does not lead through go to lanes in the
+background. What an op costs is a rough figure, and decides on nothing but speed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from onegraph.kernels.device.base import BACKGROUND_LANES
 from onegraph.kernels.learner.gemm_group import MEMBERS, groups
 from onegraph.stages.dag import Dag, dependences
 from onegraph.stages.launch_groups import grouped as launch_groups
@@ -33,6 +35,14 @@ from onegraph.stages.program import (
 
 #: Lanes that a dag has at most. Each with large products has a workspace of its own on a GPU.
 LANES = 8
+
+#: Cost, in nodes, from which an op goes to the background where the way to the end leaves it time:
+#: it fills the GPU, and would keep what everything waits for from starting.
+LARGE = 4.0
+
+#: Cost from which it does though it has none, and the ops that then have to run beside it: they
+#: leave most of a GPU idle, so that it loses little by giving way.
+HUGE, BESIDE = 16.0, 16
 
 #: Multiply-adds that cost as much as a node by itself: about a microsecond of a large GPU.
 PER_NODE = 1 << 25
@@ -69,7 +79,7 @@ def regrouped(
         raise ProgramError(f"a schedule needs a lane, got {lanes}; give 1 or more")
     grouped = _grouped(_apart(ops), shares, launches)
     before = _direct(dependences(grouped))
-    order, lane_of = _scheduled(grouped, before, lanes)
+    order, lane_of, background = _scheduled(grouped, before, lanes)
     place = {old: new for new, old in enumerate(order)}
     waits = _across(
         [sorted(place[i] for i in before[old]) for old in order], [lane_of[old] for old in order]
@@ -78,6 +88,7 @@ def regrouped(
         tuple(replace(grouped[old], group="") for old in order),
         tuple(lane_of[old] for old in order),
         waits,
+        background,
     )
 
 
@@ -173,8 +184,11 @@ def _cost(op: Work) -> float:
 
 def _scheduled(
     works: Sequence[Work], before: Sequence[Sequence[int]], lanes: int
-) -> tuple[list[int], list[int]]:
-    """The ops in the order of their starts, and the lane of each."""
+) -> tuple[list[int], list[int], int]:
+    """The ops in the order of their starts, the lane of each, and how many lanes are behind.
+
+    Large ops that have time are dealt to lanes of their own, the last ones.
+    """
     cost = list(map(_cost, works))
     after: list[list[int]] = [[] for _ in works]
     for i, places in enumerate(before):
@@ -184,13 +198,15 @@ def _scheduled(
     for i in reversed(range(len(works))):
         to_end[i] = cost[i] + max((to_end[j] for j in after[i]), default=0.0)
     ancestors = _all_before(before)
+    behind = _giving_way(cost, before, to_end, ancestors) if lanes > BACKGROUND_LANES else set()
+    ahead = lanes - BACKGROUND_LANES if behind else lanes
     missing = [len(places) for places in before]
     #: Ops whose waits are over or under way: the longest way to the end first.
     ready = [(-to_end[i], i) for i, count in enumerate(missing) if not count]
     heapq.heapify(ready)
     order, lane_of, ends = list[int](), [0] * len(works), [0.0] * len(works)
     free, tails = [0.0] * lanes, list[int | None]([None] * lanes)
-    used = 0
+    used = {False: 0, True: 0}
 
     def rank(lane: int, i: int, earliest: float) -> tuple[float, int, int]:
         """How well `lane` suits op `i`: the start, then how little it adds to what `i` awaits."""
@@ -205,9 +221,12 @@ def _scheduled(
 
     while ready:
         _, i = heapq.heappop(ready)
+        waits = i in behind
+        first, count = (ahead, BACKGROUND_LANES) if waits else (0, ahead)
+        open_lanes = range(first, first + min(used[waits] + 1, count))
         earliest = max((ends[j] for j in before[i]), default=0.0)
-        start, _, lane = min(rank(lane, i, earliest) for lane in range(min(used + 1, lanes)))
-        used = max(used, lane + 1)
+        start, _, lane = min(rank(lane, i, earliest) for lane in open_lanes)
+        used[waits] = max(used[waits], lane - first + 1)
         lane_of[i], tails[lane] = lane, i
         ends[i] = free[lane] = start + cost[i]
         order.append(i)
@@ -215,7 +234,37 @@ def _scheduled(
             missing[j] -= 1
             if not missing[j]:
                 heapq.heappush(ready, (-to_end[j], j))
-    return order, lane_of
+    # Lanes count up without a gap.
+    lane_of = [lane if lane < ahead else lane - ahead + used[False] for lane in lane_of]
+    return order, lane_of, used[True]
+
+
+def _giving_way(
+    cost: Sequence[float],
+    before: Sequence[Sequence[int]],
+    to_end: Sequence[float],
+    ancestors: Sequence[int],
+) -> set[int]:
+    """Large ops that may run in the background.
+
+    The longest way through does not lead through them, by as much as half of what they cost; or
+    they are so large that much else runs beside them.
+    """
+    start: list[float] = []
+    for places in before:
+        start.append(max((start[j] + cost[j] for j in places), default=0.0))
+    longest = max(to_end, default=0.0)
+
+    def beside(i: int) -> int:
+        after = sum(above >> i & 1 for above in ancestors)
+        return len(cost) - 1 - ancestors[i].bit_count() - after
+
+    return {
+        i
+        for i, own in enumerate(cost)
+        if (own >= LARGE and longest - (start[i] + to_end[i]) >= own / 2)
+        or (own >= HUGE and beside(i) >= BESIDE)
+    }
 
 
 def _all_before(before: Sequence[Sequence[int]]) -> list[int]:

@@ -34,6 +34,9 @@ Epilogue = Literal["none", "bias", "bias_relu", "relu_grad", "bias_grad"]
 #: be over, as far as it knows.
 Meanwhile = Callable[[], float]
 
+#: Lanes of a fork that may have the device where the others leave it room.
+BACKGROUND_LANES = 2
+
 #: Blocks a launch is capped at; kernels stride over what is left.
 MAX_BLOCKS = 4096
 
@@ -407,11 +410,12 @@ class _Fork:
 
     Attributes:
         noun: what they are called.
+        background: how many, the last ones, have the device where the others leave it room.
         marked: the marks that stand behind work.
     """
 
-    def __init__(self, count: int, noun: str = "branch") -> None:
-        self.count, self.noun = count, noun
+    def __init__(self, count: int, noun: str = "branch", background: int = 0) -> None:
+        self.count, self.noun, self.background = count, noun, background
         self.entered: set[int] = set()
         self.marked: set[int] = set()
         self.open = False
@@ -988,7 +992,7 @@ class Device(ABC):
             yield self._branch
 
     @contextmanager
-    def lanes(self, count: int, marks: int = 0) -> Iterator[Lane]:
+    def lanes(self, count: int, marks: int = 0, background: int = 0) -> Iterator[Lane]:
         """Fork a capture into `count` lanes that wait for pieces of one another, and join them.
 
         What is yielded opens a lane, by its index, as often as there is work for it. Work waits for
@@ -1000,12 +1004,15 @@ class Device(ABC):
         Args:
             count: 2 or more.
             marks: numbers below this are marks.
+            background: the last so many lanes have the GPU where the others leave it room: up to
+                `BACKGROUND_LANES`, and not all.
 
         Raises:
             DeviceError: as for `branches`; CUDA_ERROR_INVALID_VALUE also for a mark that there is
-                not, that is set already, or that is waited for before it is set.
+                not, that is set already, or that is waited for before it is set, and for another
+                number of lanes in the background.
         """
-        fork = _Fork(count, "lane")
+        fork = _Fork(count, "lane", background)
         with self._forked(fork, marks):
 
             @contextmanager
@@ -1050,11 +1057,18 @@ class Device(ABC):
             self.fail("CUDA_ERROR_ILLEGAL_STATE", op, "the capture is forked already; join first")
         if count < 2:
             self.fail("CUDA_ERROR_INVALID_VALUE", op, f"there are two {fork.nouns} at least")
+        if not 0 <= fork.background <= min(BACKGROUND_LANES, count - 1):
+            self.fail(
+                "CUDA_ERROR_INVALID_VALUE",
+                op,
+                f"{fork.background} of the lanes are in the background; {BACKGROUND_LANES} may be,"
+                " and not all",
+            )
         if count > self._reserved_branches:
             self._outside_capture(f"reserve {count} branches")
         if marks > self._reserved_marks:
             self._outside_capture(f"reserve {marks} marks")
-        self._branch_out(count)
+        self._branch_out(count, fork.background)
         self._fork = fork
         try:
             yield
@@ -1426,7 +1440,7 @@ class Device(ABC):
     ) -> None: ...
 
     @abstractmethod
-    def _branch_out(self, count: int) -> None: ...
+    def _branch_out(self, count: int, background: int) -> None: ...
 
     @abstractmethod
     def _enter_branch(self, index: int) -> None: ...

@@ -20,7 +20,14 @@ from weakref import WeakSet
 
 import numpy as np
 from cuda.bindings import driver
-from cuda.core import Buffer, EventOptions, LaunchConfig, LegacyPinnedMemoryResource, ObjectCode
+from cuda.core import (
+    Buffer,
+    EventOptions,
+    LaunchConfig,
+    LegacyPinnedMemoryResource,
+    ObjectCode,
+    StreamOptions,
+)
 from cuda.core import Device as Gpu
 from cuda.core import launch as enqueue
 
@@ -34,6 +41,7 @@ from onegraph.kernels import compile as compiler
 from onegraph.kernels.catalogue import CONDITION, DTYPES, KernelSpec, find
 from onegraph.kernels.device import naps
 from onegraph.kernels.device.base import (
+    BACKGROUND_LANES,
     MAX_BLOCKS,
     Binding,
     Device,
@@ -54,6 +62,10 @@ from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.device.select import DeviceUnavailableError
 from onegraph.kernels.launch_group import group_name, pack
 from onegraph.kernels.learner import gemm, gemm_group, matmul
+
+#: Of the training stream and what forks from it; a lane in the background has the lowest priority,
+#: 0. A node of a graph keeps the priority of the stream that it was captured from.
+_AHEAD = StreamOptions(priority=-1)
 
 Gemm = Literal["auto", "kernel", "cublaslt"]
 
@@ -160,7 +172,7 @@ class CudaDevice(Device):
             capability = self._gpu.compute_capability
             self.arch = compiler.architecture(capability.major, capability.minor)
             self.name = str(self._gpu.name)
-            self._stream: Any = self._gpu.create_stream()
+            self._stream: Any = self._gpu.create_stream(options=_AHEAD)
         except (RuntimeError, ValueError, CUDAError) as error:
             raise DeviceUnavailableError(
                 f"GPU {index} can't be used: {str(error).rstrip('.')}; check that nvidia-smi"
@@ -183,8 +195,10 @@ class CudaDevice(Device):
         self._queue: Any = self._stream.handle
         # Where branches beside the first are captured, an event for their end, and one for a fork.
         self._sides: list[tuple[Any, Any]] = []
+        # Those of lanes in the background, and those of the fork that is open, by lane.
+        self._behind: list[tuple[Any, Any]] = []
+        self._forked_sides: list[tuple[Any, Any]] = []
         self._forked_at: Any = None
-        self._forked_into = 0
         # Events for the ends of pieces of work that other lanes wait for.
         self._marks: list[Any] = []
         self._branch_index = 0
@@ -808,7 +822,10 @@ class CudaDevice(Device):
                 self._forked_at = self._gpu.create_event(EventOptions(timing_enabled=False))
             while len(self._sides) < len(products) - 1:
                 event = self._gpu.create_event(EventOptions(timing_enabled=False))
-                self._sides.append((self._gpu.create_stream(), event))
+                self._sides.append((self._gpu.create_stream(options=_AHEAD), event))
+            while len(self._behind) < BACKGROUND_LANES:
+                event = self._gpu.create_event(EventOptions(timing_enabled=False))
+                self._behind.append((self._gpu.create_stream(), event))
             while len(self._marks) < marks:
                 self._marks.append(self._gpu.create_event(EventOptions(timing_enabled=False)))
             for branch, specs in enumerate(products):
@@ -817,17 +834,17 @@ class CudaDevice(Device):
         except CUDAError as error:
             self._translate(error, op)
 
-    def _branch_out(self, count: int) -> None:
+    def _branch_out(self, count: int, background: int) -> None:
         op = f"fork into {count} branches"
+        self._forked_sides = self._sides[: count - 1 - background] + self._behind[:background]
         self._check(driver.cuEventRecord(self._forked_at.handle, self._queue), op)
-        for stream, _ in self._sides[: count - 1]:
+        for stream, _ in self._forked_sides:
             self._check(driver.cuStreamWaitEvent(stream.handle, self._forked_at.handle, 0), op)
-        self._forked_into = count
 
     def _enter_branch(self, index: int) -> None:
         self._branch_index = index
         if index:
-            self._target, _ = self._sides[index - 1]
+            self._target, _ = self._forked_sides[index - 1]
             self._queue = self._target.handle
 
     def _leave_branch(self) -> None:
@@ -850,7 +867,7 @@ class CudaDevice(Device):
     def _join(self) -> None:
         self._leave_branch()
         op, queue = "join the branches", self._queue
-        sides, self._forked_into = self._sides[: self._forked_into - 1], 0
+        sides, self._forked_sides = self._forked_sides, []
         for stream, event in sides:
             self._check(driver.cuEventRecord(event.handle, stream.handle), op)
             self._check(driver.cuStreamWaitEvent(queue, event.handle, 0), op)

@@ -260,7 +260,7 @@ class HostDevice(Device):
     def _reserve_branches(self, op: str, products: Sequence[Sequence[Matmul]], marks: int) -> None:
         pass
 
-    def _branch_out(self, count: int) -> None:
+    def _branch_out(self, count: int, background: int) -> None:
         pass
 
     def _enter_branch(self, index: int) -> None:

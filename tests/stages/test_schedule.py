@@ -398,3 +398,38 @@ def test_the_toys_step_regrouped_gives_the_same_bits() -> None:
     assert any(op.kind == "host" for _, op in program.ops())  # stage 0 can't be regrouped
     with pytest.raises(ProgramError, match="can't be regrouped"):
         regrouped([op for _, op in program.ops()])
+
+
+# ---------------------------------------------------------------- the background
+
+
+def test_a_large_product_that_has_time_goes_to_the_background():
+    """1,024 x 1,024 over 256 costs nine nodes, beside a chain of twelve: it has time for three."""
+
+    def relu(name: str) -> Launch:
+        return Launch("relu_epilogue", {"extra": Ref(name), "out": Ref(name), "n": 4, "grad": 0})
+
+    def large(out: str) -> MatmulOp:
+        return MatmulOp(1024, 1024, 256, Ref("a"), Ref("b"), Ref(out))
+
+    chain = [relu("x") for _ in range(14)]
+    dag = regrouped([large("y"), *chain])
+    assert dag.background == 1
+    (place,) = (i for i, op in enumerate(dag.ops) if isinstance(op, MatmulOp))
+    assert dag.lanes[place] == dag.width - 1
+    assert "in background lane 1: matmul y" in "\n".join(dag.lines())
+    # Were it the longest way, or the lanes few, it would stay.
+    assert regrouped([large("y"), *chain[:9]]).background == 0
+    assert regrouped([large("y"), *chain], lanes=2).background == 0
+
+
+def test_a_huge_product_beside_many_ops_goes_to_the_background():
+    """2,048 x 1,024 over 256 costs seventeen nodes: the longest way, and eight chains beside it."""
+
+    def relu(name: str) -> Launch:
+        return Launch("relu_epilogue", {"extra": Ref(name), "out": Ref(name), "n": 4, "grad": 0})
+
+    huge = MatmulOp(2048, 1024, 256, Ref("a"), Ref("b"), Ref("y"))
+    beside = [relu(name) for name in "klmnopqr" for _ in range(2)]
+    assert regrouped([huge, *beside]).background == 1
+    assert regrouped([huge, *beside[1:]]).background == 0
