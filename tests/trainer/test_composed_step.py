@@ -191,6 +191,10 @@ def test_launches_of_one_kernel_are_one_where_they_are_asked_to_be() -> None:
         dag = dag_of(trainer.learn_program)
         seen[name] = len(dag.ops), sum(isinstance(op, LaunchGroup) for op in dag.ops)
         assert {op.module for op in dag.ops} == {"graphed"}
+        # Its blocks wait for one another: nothing else is under way by then.
+        places = [i for i, op in enumerate(dag.ops) if getattr(op, "kernel", "") == "update_step"]
+        assert places == [len(dag.ops) - 1]
+        assert dag.ancestors()[-1] == (1 << len(dag.ops) - 1) - 1
         trainer.close()
     assert seen["ends-wide"][1] == 0 < seen["ends-grouped"][1]
     assert seen["ends-grouped"][0] < seen["ends-wide"][0]
