@@ -2,8 +2,8 @@
 
 The passes of a step hardly depend on one another: online, target and auxiliary networks read what
 the step has drawn, and only the losses bring them together. In their phases they run one after
-another. Here the ops of a run of phases become one `Dag`. On the host the bits stay what they are; on a
-GPU products in a group may have other tiles than alone, and agree to rounding.
+another. Here the ops of a run of phases become one `Dag`. On the host the bits stay what they are;
+on a GPU products in a group may have other tiles than alone, and agree to rounding.
 """
 
 from __future__ import annotations
