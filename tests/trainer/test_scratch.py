@@ -64,13 +64,34 @@ def test_a_read_of_scratch_would_show() -> None:
     assert (trainer.parameters() == before).all()
 
 
-def test_the_scratch_of_the_fused_kernels_is_known() -> None:
-    """But for the word of their barrier, in which a number would make a grid wait for ever."""
-    trainer = trainer_on(HostDevice(), ALL, config(network__hidden=[16, 8]))
+@pytest.mark.parametrize(
+    ("fusion", "known", "barriers"),
+    [
+        (
+            "auto",
+            {"fused_hidden0", "fused_grad_head", "fused_squares", "raw_weight"},
+            {"fused_barrier"},
+        ),
+        (
+            "ends-grouped",
+            {"update_squares", "new_leaf", "raw_weight"},
+            {"fused_draw_barrier", "fused_write_barrier", "fused_write_ticket", "update_barrier"},
+        ),
+    ],
+)
+def test_the_scratch_of_the_fused_kernels_is_known(fusion, known, barriers) -> None:
+    """But for the words of their barriers, in which a number would make a grid wait for ever."""
+    trainer = trainer_on(HostDevice(), ALL, config(network__hidden=[16, 8], fusion=fusion))
     names = {b.name for b in scratch(trainer)}
-    assert {"fused_hidden0", "fused_grad_head", "fused_squares", "raw_weight"} <= names
-    assert "fused_barrier" in trainer.workspace.buffers
-    assert "fused_barrier" not in names
+    assert known <= names
+    assert barriers <= {*trainer.workspace.buffers}
+    assert not barriers & names
+
+
+@pytest.mark.parametrize("fusion", ["ends", "ends-grouped"])
+def test_nonsense_in_the_scratch_changes_nothing_of_the_ends(fusion) -> None:
+    want = run_poisoned(HostDevice(), ALL, 4, poison=False, fusion=fusion)
+    assert run_poisoned(HostDevice(), ALL, 4, fusion=fusion) == want
 
 
 def test_what_is_carried_over_is_known() -> None:
