@@ -40,7 +40,7 @@ AUTO, NONE = "auto", "none"
 #: Rows of the replay that is measured over, at most.
 SCRATCH_ROWS = 65_536
 
-#: Samples of each way, and seconds that a sample lasts: 27 ms a way, beside what it takes to capture.
+#: Samples of each way, and seconds that a sample lasts: 27 ms a way, beside its capture.
 ROUNDS, SAMPLE_S = 9, 3e-3
 
 FORMAT = "onegraph-fusion-1"
