@@ -1,6 +1,7 @@
-"""Skips the tests that need a GPU where there is none, or fails them where one is required."""
+"""What all tests share: light collections of garbage, and no GPU tests where there is no GPU."""
 
 import functools
+import gc
 import os
 
 import pytest
@@ -39,6 +40,21 @@ def missing_gpu() -> str:
     if result != driver.CUresult.CUDA_SUCCESS or count == 0:
         return "no CUDA device"
     return ""
+
+
+def pytest_collection_finish() -> None:
+    """Keep thousands of collected tests out of each collection of garbage.
+
+    Samples of a benchmark and the tests of captures collect garbage again and again; a benchmark
+    lets everything thaw when it is over.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    if not gc.get_freeze_count():
+        gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -26,14 +26,6 @@ from onegraph.stages.bench import (
 from onegraph.stages.registry import ALL, NONE, budget
 
 
-@pytest.fixture(autouse=True)
-def _light_collections():
-    """A sample collects garbage first, which takes seconds in a process full of others' objects."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 class Clock:
     """Seconds, which only the candidates move."""
 
