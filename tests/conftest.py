@@ -42,19 +42,14 @@ def missing_gpu() -> str:
     return ""
 
 
-def pytest_collection_finish() -> None:
-    """Keep thousands of collected tests out of each collection of garbage.
+@pytest.fixture(scope="module", autouse=True)
+def _light_collections() -> None:
+    """Keep what is there before a module's tests out of their collections of garbage.
 
-    Samples of a benchmark and the tests of captures collect garbage again and again; a benchmark
-    lets everything thaw when it is over.
+    Thousands of collected tests are. Samples of a benchmark and the tests of captures collect again
+    and again, and a benchmark lets everything thaw when it is over.
     """
-    gc.collect()
     gc.freeze()
-
-
-def pytest_runtest_teardown() -> None:
-    if not gc.get_freeze_count():
-        gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
