@@ -206,6 +206,7 @@ def test_a_wrong_layout_would_not_compile(monkeypatch) -> None:
 # ---------------------------------------------------------------- on the host
 
 
+@pytest.mark.slow
 def test_every_kernel_that_can_be_grouped_has_launches_of_two_sizes() -> None:
     """So that no kernel is left out where a GPU is held to the bits of separate launches."""
     assert [name for name in GROUPED if len(group_cases.recorded().get(name, ())) < 2] == []

@@ -218,6 +218,7 @@ def test_phases_list_their_ops():
     }
 
 
+@pytest.mark.slow
 def test_a_profile_has_every_phase_and_a_plain_step():
     run = ToyRun(ALL, HostDevice())
     profile = profile_phases(run, "learn", rounds=12)  # more than a run has sets of events

@@ -212,6 +212,7 @@ class EquivalenceContract:
         first, second = (trajectory(make(open_device(), config), 30) for _ in range(2))
         assert first == second
 
+    @pytest.mark.slow
     def test_the_variants_differ(self, open_device: OpenDevice) -> None:
         """A field that no op reads would make its variant the chain."""
         ends = {}

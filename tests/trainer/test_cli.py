@@ -450,6 +450,7 @@ def test_evaluate_prints_the_action_values(capsys, trained):
     assert capsys.readouterr().out == first
 
 
+@pytest.mark.slow
 def test_evaluate_prints_the_policy_beside_the_baselines(capsys):
     assert train("--config", "demo", *sets(), "--run-dir", "m") == 0
     trained = capsys.readouterr().out
