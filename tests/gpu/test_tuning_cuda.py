@@ -66,6 +66,14 @@ def test_every_way_is_timed_once(cuda, times_of_its_own):
     assert (again.name, again.times, said) == (choice.name, choice.times, [])
 
 
+def test_memory_comes_back_when_ways_were_measured(cuda):
+    """Of the whole GPU: it is for a process that has it to itself, as the other of that name is."""
+    free = cuda.memory_free()
+    choice, _, _ = chosen(cuda, settings())
+    assert choice.times is not None
+    assert cuda.memory_free() >= free - (64 << 20)
+
+
 def test_the_ways_of_a_gpu_without_clusters(cuda, monkeypatch):
     monkeypatch.setattr(cuda, "largest_cluster", 1)
     choice, names, said = chosen(cuda, settings())
