@@ -3,8 +3,9 @@
 On a GPU each way in which stage 7 can do the step (`onegraph.trainer.fusing.candidates`) is timed
 beside the step as its phases are, over a small random replay, and the fastest is taken. The times
 are kept beside the compiled kernels, so that a later run of the same sizes on the same machine
-takes the same way, and gives the same bits. On the host device there is nothing to measure: the
-first of the fused kernels are taken, if there are any for the step.
+takes the same way, and gives the same bits. Processes measure in turn, and those that want the same
+times measure once. On the host device there is nothing to measure: the first of the fused kernels
+are taken, if there are any for the step.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +29,7 @@ from onegraph.stages.runner import Runner
 from onegraph.stages.workspace import Workspace
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment
+from onegraph.trainer.file_lock import turn
 from onegraph.trainer.fusing import FusionError, candidates, fused_steps, obstacle
 from onegraph.trainer.hindsight import relabelling
 from onegraph.trainer.program import DqnPrograms
@@ -135,7 +138,7 @@ def choose(
         shapes: sizes of the step, and the config with its `fusion`.
         environment: whose transitions the step learns from.
         device: where it runs.
-        say: told when it measures.
+        say: told when it measures, or waits for another process that does.
         measure: takes the times; default: `measure` of this module.
 
     Raises:
@@ -157,27 +160,13 @@ def choose(
         return FusionChoice(None, obstacle(shapes, device))
     entry, key = cache_entry(shapes, device)
     forms = {NONE, *(step.name for step in known)}
-    times, source = read_times(entry, key, forms), f"measured before, {entry}"
-    if times is None and not entry.exists():
-        times, source = _measured.get(entry), "measured before by this process"
-    if times is None:
-        say(f"choosing kernels: timing {len(forms)} forms of the learning step on {device.name}")
-        try:
-            times = (measure or measure_forms)(shapes, environment, device, known)
-        except DeviceError as error:
-            if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
-                raise
-            return FusionChoice(None, f"no memory to measure stage 7 in: {error.detail}")
-        source = "measured now"
-        _measured[entry] = times
-        content = {
-            "format": FORMAT,
-            "key": key,
-            "median_us": dict(times.median_us),
-            "refused": dict(times.refused),
-        }
-        text = json.dumps(content, indent=1) + "\n"
-        compiler.store(entry, text.encode(), "fused kernels are chosen anew in each run")
+    take = partial(measure or measure_forms, shapes, environment, device, known)
+    try:
+        times, source = _kept(entry, key, forms) or _in_turn(entry, key, forms, device, say, take)
+    except DeviceError as error:
+        if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+            raise
+        return FusionChoice(None, f"no memory to measure stage 7 in: {error.detail}")
     best = times.fastest
     return FusionChoice(next((s for s in known if s.name == best), None), source, times)
 
@@ -188,6 +177,43 @@ def _unknown(asked: str, shapes: Shapes, device: Device, known: tuple[StepForm, 
     if not fused_steps(shapes, device):
         why = f"; there are no others, because {obstacle(shapes, device)}"
     return f"fusion = {asked!r} is none of the ways to do this step; choose from {names}{why}"
+
+
+# ---------------------------------------------------------------- one process at a time
+
+
+def timing_lock(entry: Path, device: Device) -> Path:
+    """The file that is locked while times are taken for `entry`.
+
+    GPUs of one name share it: a run on another of them may want the same times.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
+    return entry.with_name(f"timing-{name}.lock")
+
+
+def _in_turn(
+    entry: Path,
+    key: dict[str, Any],
+    forms: set[str],
+    device: Device,
+    say: Say,
+    take: Callable[[], FusionTimes],
+) -> tuple[FusionTimes, str]:
+    """The times that another process took meanwhile, or else those of `take`, and where from."""
+    lock = timing_lock(entry, device)
+    wait = f"choosing kernels: waiting for another process that times its own on {device.name}"
+    with turn(lock, lambda: say(f"{wait} (it holds {lock})")) as trouble:
+        if kept := _kept(entry, key, forms):
+            return kept
+        say(f"choosing kernels: timing {len(forms)} forms of the learning step on {device.name}")
+        times = take()
+        _keep(entry, key, times)
+        if trouble is not None and entry.exists():  # if it is not, a warning has said more
+            say(
+                f"choosing kernels: {lock} can't be locked ({trouble.strerror}); runs that started"
+                " at the same time may choose others"
+            )
+        return times, "measured now"
 
 
 # ---------------------------------------------------------------- the cache
@@ -224,6 +250,27 @@ def _sizes(shapes: Shapes) -> dict[str, object]:
         "n_step": replay.n_step,
         "stratified": replay.stratified,
     }
+
+
+def _kept(entry: Path, key: dict[str, Any], forms: set[str]) -> tuple[FusionTimes, str] | None:
+    """Times that there are already, and where from."""
+    if (times := read_times(entry, key, forms)) is not None:
+        return times, f"measured before, {entry}"
+    if entry in _measured and not entry.exists():
+        return _measured[entry], "measured before by this process"
+    return None
+
+
+def _keep(entry: Path, key: dict[str, Any], times: FusionTimes) -> None:
+    _measured[entry] = times
+    content = {
+        "format": FORMAT,
+        "key": key,
+        "median_us": dict(times.median_us),
+        "refused": dict(times.refused),
+    }
+    text = json.dumps(content, indent=1) + "\n"
+    compiler.store(entry, text.encode(), "fused kernels are chosen anew in each run")
 
 
 def read_times(entry: Path, key: dict[str, Any], forms: set[str]) -> FusionTimes | None:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
-from trainer.setups import chain, full, make
+from trainer.choosing import (
+    MEASURES,
+    NAMES,
+    Later,
+    ProcessThatChooses,
+    settings,
+    sized,
+    times,
+)
+from trainer.setups import full, make
 
 from onegraph.kernels import compile as compiler
 from onegraph.kernels.device import DeviceError, HostDevice
@@ -17,11 +29,8 @@ from onegraph.kernels.device.ledger import Ledger
 from onegraph.stages.registry import ALL
 from onegraph.trainer import tuning
 from onegraph.trainer.config import Config, override_config
-from onegraph.trainer.envs.base import Environment
-from onegraph.trainer.envs.build import build_environment
-from onegraph.trainer.fusing import FusedStep, FusionError, candidates, fused_steps
-from onegraph.trainer.network import QNetwork
-from onegraph.trainer.shapes import Shapes
+from onegraph.trainer.file_lock import turn
+from onegraph.trainer.fusing import FusedStep, FusionError, fused_steps
 from onegraph.trainer.tuning import (
     FusionChooser,
     FusionTimes,
@@ -32,34 +41,8 @@ from onegraph.trainer.tuning import (
     scratch_shapes,
 )
 
-
-class Later(HostDevice):
-    """The host device, taken for one whose kernels have times to compare."""
-
-    runs_later = True
-    name = "Later"
-    platform = "sm_0, driver 1"
-
-
-def settings(**changes: object) -> Config:
-    return chain(**{"network__hidden": [16, 8], "fusion": "auto"} | changes)
-
-
-def sized(config: Config) -> tuple[Shapes, Environment]:
-    environment, _ = build_environment(config)
-    network = QNetwork.of(config, environment)
-    return Shapes(config, network, config.replay.capacity), environment
-
-
-#: Every way to do the step of `settings`: by the fused kernels, and the others.
-NAMES = [step.name for step in candidates(sized(settings())[0], HostDevice())]
+#: Those of `NAMES` by the fused kernels.
 FUSED = [step.name for step in fused_steps(sized(settings())[0], HostDevice())]
-
-
-def times(**changes: float) -> FusionTimes:
-    """None takes 9 microseconds, the kernels from 3 on; names are written with underscores."""
-    found = {"none": 9.0} | {name: 3.0 + i for i, name in enumerate(NAMES)}
-    return FusionTimes(found | {k.replace("_", "-"): v for k, v in changes.items()})
 
 
 class Measured:
@@ -160,7 +143,7 @@ def test_no_memory_to_measure_in_is_told_and_not_kept(cache) -> None:
     short = DeviceError("CUDA_ERROR_OUT_OF_MEMORY", "allocate x", "", "there are 3 bytes")
     choice = asked(settings(), Measured(short))
     assert str(choice) == "none (no memory to measure stage 7 in: there are 3 bytes)"
-    assert not cache.exists()
+    assert not list(cache.glob("fusion-*"))
     assert asked(settings(), Measured(times())).name == NAMES[0]
 
 
@@ -295,6 +278,148 @@ def test_an_unwritable_cache_is_told_once_and_the_process_remembers(monkeypatch,
 
 def test_an_absent_entry_has_no_times(tmp_path) -> None:
     assert read_times(tmp_path / "none.json", {}, {"none"}) is None
+
+
+# ---------------------------------------------------------------- one process at a time
+
+TIMING = f"choosing kernels: timing {len(NAMES) + 1} forms of the learning step on Later"
+WAITING = "choosing kernels: waiting for another process that times its own on Later (it holds "
+
+
+@pytest.fixture
+def process():
+    """Starts processes that choose, and ends those that are left."""
+    started: list[ProcessThatChooses] = []
+
+    def start(fastest: str, **changes: object) -> ProcessThatChooses:
+        started.append(ProcessThatChooses(fastest, **changes))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.mark.slow
+def test_of_processes_that_start_together_one_measures_and_all_take_the_same(process, cache):
+    """Each would have found another way the fastest. The step of the fourth has another size."""
+    starters = [process(name) for name in NAMES[2:5]]
+    said = [one.hears() for one in starters]
+    waiting = f"{WAITING}{cache / 'timing-later.lock'})"
+    assert sorted(said) == [TIMING, waiting, waiting]
+    first = starters.pop(said.index(TIMING))
+    assert first.hears() == MEASURES
+    larger = process(NAMES[5], learn__batch_size=16)
+    assert larger.hears() == waiting
+    first.let_go()
+    name, source = first.hears().split(" ", 1)
+    assert (name in NAMES[2:5], source) == (True, "(measured now)")
+    (file,) = cache.glob("fusion-*.json")
+    assert [larger.hears(), larger.hears()] == [TIMING, MEASURES]
+    larger.let_go()
+    assert larger.hears() == f"{NAMES[5]} (measured now)"
+    assert [one.hears() for one in starters] == [f"{name} (measured before, {file})"] * 2
+
+
+@pytest.mark.slow
+def test_the_lock_of_a_process_that_is_killed_is_free(process):
+    holder = process(NAMES[2])
+    assert [holder.hears(), holder.hears()] == [TIMING, MEASURES]
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith(WAITING):
+            os.kill(holder.pid, signal.SIGKILL)
+
+    choice = asked(settings(), Measured(times()), say)
+    assert str(choice) == f"{NAMES[0]} (measured now)"
+    assert [line.startswith(WAITING) for line in said] == [True, False]
+
+
+@pytest.fixture
+def held(cache):
+    """The lock, held until it is closed."""
+    path = tuning.timing_lock(cache_entry(sized(settings())[0], Later())[0], Later())
+    with ExitStack() as stack:
+        stack.enter_context(turn(path, lambda: pytest.fail("it is held already")))
+        yield stack
+
+
+def test_what_the_holder_stored_is_taken(held, cache):
+    measure, said = Measured(times()), []
+    entry, key = cache_entry(sized(settings())[0], Later())
+
+    def say(line: str) -> None:
+        said.append(line)
+        tuning._keep(entry, key, times(whole=1.0))
+        held.close()
+
+    assert str(asked(settings(), measure, say)) == f"whole (measured before, {entry})"
+    assert measure.asked == 0
+    assert said == [f"{WAITING}{cache / 'timing-later.lock'})"]
+
+
+def test_a_waiter_measures_where_the_holder_stored_nothing(held):
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        held.close()
+
+    assert asked(settings(), Measured(times()), say).source == "measured now"
+    assert said[1:] == [TIMING]
+
+
+def test_a_wait_that_is_interrupted_leaves_no_choice(held, cache):
+    def say(line: str) -> None:
+        assert line.startswith(WAITING)
+        raise KeyboardInterrupt
+
+    measure = Measured(times())
+    with pytest.raises(KeyboardInterrupt):
+        asked(settings(), measure, say)
+    assert measure.asked == 0
+    held.close()
+    assert asked(settings(), measure).source == "measured now"
+
+
+def test_a_measurement_that_fails_lets_the_next_one_measure():
+    broken = DeviceError("CUDA_ERROR_ILLEGAL_ADDRESS", "launch", "", "")
+    with pytest.raises(DeviceError):
+        asked(settings(), Measured(broken))
+    said: list[str] = []
+    asked(settings(), Measured(times()), said.append)
+    assert said == [TIMING]
+
+
+def test_a_file_system_without_locks_is_said_and_each_measures(cache, monkeypatch):
+    def refused(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    said: list[str] = []
+    for _ in range(2):
+        asked(settings(), Measured(times()), said.append)
+    assert said == [
+        TIMING,
+        f"choosing kernels: {cache}/timing-later.lock can't be locked (Operation not supported);"
+        " runs that started at the same time may choose others",
+    ]
+
+
+def test_gpus_of_one_name_have_one_lock_and_any_name_is_one_of_a_file(tmp_path):
+    entry, locks = tmp_path / "fusion-0.json", []
+    for name in ("NVIDIA H200", "NVIDIA H200 NVL", "a/../b (c)", "™"):
+        device = Later()
+        device.name = name
+        locks.append(tuning.timing_lock(entry, device).relative_to(tmp_path).as_posix())
+    assert locks == [
+        "timing-nvidia-h200.lock",
+        "timing-nvidia-h200-nvl.lock",
+        "timing-a-b-c.lock",
+        "timing-.lock",
+    ]
 
 
 # ---------------------------------------------------------------- measuring
