@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import pytest
+from trainer.choosing import Talker, chooses_on_cuda
 from trainer.setups import chain, fill, make, steps
 
 from onegraph.kernels.device import Device
@@ -64,6 +66,22 @@ def test_every_way_is_timed_once(cuda, times_of_its_own):
     assert json.loads(file.read_text())["key"]["device"] == cuda.name
     again, _, said = chosen(cuda, settings())
     assert (again.name, again.times, said) == (choice.name, choice.times, [])
+
+
+def test_processes_that_start_together_measure_once(times_of_its_own):
+    """Each has a GPU before either chooses."""
+    with (
+        closing(Talker(chooses_on_cuda, times_of_its_own)) as one,
+        closing(Talker(chooses_on_cuda, times_of_its_own)) as other,
+    ):
+        assert one.hears() == other.hears()
+        one.let_go()
+        other.let_go()
+        choices = [one.hears(), other.hears()]
+    (file,) = times_of_its_own.glob("fusion-*.json")
+    assert len({choice.split()[0] for choice in choices}) == 1
+    sources = sorted(choice.split(" ", 1)[1] for choice in choices)
+    assert sources == [f"(measured before, {file})", "(measured now)"]
 
 
 def test_memory_comes_back_when_ways_were_measured(cuda):

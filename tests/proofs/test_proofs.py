@@ -9,22 +9,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onegraph.stages.registry import ALL
 from onegraph.trainer import proofs as package
 from onegraph.trainer.cli import main
 from onegraph.trainer.config import ConfigError
 from onegraph.trainer.proofs import (
     PROOFS,
     Needed,
+    Outcome,
     Proof,
     Target,
     Task,
     UnknownProofError,
     chosen,
+    parallel,
     run_task,
     run_tasks,
 )
 from onegraph.trainer.proofs.exact import ExactMdp, toy_text
 from onegraph.trainer.proofs.plot import draw_curves
+from onegraph.trainer.proofs.report import different_kernels
 
 #: Three epochs of 16 learning steps.
 TINY = {
@@ -177,6 +181,9 @@ def test_a_run_is_measured_at_each_epoch_and_judged_at_its_end(tmp_path):
     assert outcome.verdict == "passed"
     assert outcome.figures == {"learn steps": 48, "seed": 1}
     assert (outcome.env_steps, outcome.learn_steps) == (252, 48)
+    assert outcome.fusion == "none"
+    assert outcome.fusion_source is not None
+    assert outcome.fusion_source.endswith("not for 1 hidden layer")
     assert outcome.curve == ((124, 16.0), (188, 32.0), (252, 48.0))
     assert told == [124, 188, 252]
     assert sorted(x.name for x in (tmp_path / "run").iterdir()) == [
@@ -192,6 +199,19 @@ def test_a_target_that_is_missed_is_a_failed_proof(tmp_path):
     assert run_task(task(HARD, folder=tmp_path)).verdict == "failed"
     both = proof(targets=(*EASY.targets, Target("seed", 0.0, "at most")))
     assert run_task(task(both, folder=tmp_path)).verdict == "failed", "each target has to be met"
+
+
+def test_a_run_names_the_kernels_that_stage_7_took(tmp_path):
+    two_layers = {"network.hidden": [8, 8]}
+    outcome = run_task(task(folder=tmp_path, **two_layers))
+    assert (outcome.fusion, outcome.fusion_source) == (
+        "rows3-cluster8",
+        "the first; the host device measures nothing",
+    )
+    named = run_task(task(folder=tmp_path, fusion="wide", **two_layers))
+    assert (named.fusion, named.fusion_source) == ("wide", "by the config")
+    six = replace(task(folder=tmp_path, **two_layers), stages=ALL - {7, 8})
+    assert (run_task(six).fusion, run_task(six).fusion_source) == (None, None)
 
 
 def test_a_figure_for_the_curve_may_be_another_than_the_judged_one(tmp_path):
@@ -263,6 +283,33 @@ def test_a_process_that_dies_breaks_off_its_own_run_alone(tmp_path):
     assert other.verdict == "failed"
 
 
+# ---------------------------------------------------------------- kernels
+
+
+def ended(seed, fusion, name="easy"):
+    return Outcome(name, seed, "passed", fusion=fusion)
+
+
+def test_seeds_by_different_kernels_are_told():
+    outcomes = [
+        ended(1, "wide"),
+        ended(2, "rows5-cluster8"),
+        ended(3, "rows5-cluster8"),
+        ended(1, "ends", "hard"),
+        ended(2, "ends", "hard"),
+    ]
+    assert different_kernels((EASY, HARD), outcomes) == [
+        "easy: seeds ran by different kernels: wide (seed 1); rows5-cluster8 (seed 2, 3); to have"
+        " the same for all, name one: --set fusion=NAME"
+    ]
+
+
+def test_runs_without_stage_7_or_an_end_are_no_other_kernels():
+    assert different_kernels((EASY,), [ended(1, None), ended(2, "wide"), ended(3, "wide")]) == []
+    assert different_kernels((EASY,), [ended(1, None), ended(2, None)]) == []
+    assert different_kernels((EASY,), []) == []
+
+
 # ---------------------------------------------------------------- pictures
 
 
@@ -326,6 +373,8 @@ def test_the_command_prints_a_table_and_writes_results_and_curves(prove, tmp_pat
         (3, "passed", 48.0),
         (5, "passed", 48.0),
     ]
+    assert [r["fusion"] for r in listed["runs"]] == ["none", "none"]
+    assert "different kernels" not in err
     assert listed["runs"][0]["curve"] == [[124, 16.0], [188, 32.0], [252, 48.0]]
 
 
@@ -339,6 +388,18 @@ def test_the_command_names_what_failed_and_exits_with_1(prove, tmp_path, capsys)
     verdicts = [[r["verdict"] for r in p["runs"]] for p in found["proofs"]]
     assert verdicts == [["passed"] * 2, ["failed"] * 2]
     assert not list((tmp_path / "out").glob("*.png"))
+
+
+def test_the_command_says_which_seeds_ran_by_different_kernels(prove, monkeypatch, capsys):
+    ways = {1: "wide", 2: "ends"}
+
+    def run(task, tell):
+        return Outcome(EASY.name, task.seed, "passed", fusion=ways[task.seed])
+
+    monkeypatch.setattr(parallel, "run_task", run)
+    assert prove("easy", "--no-plots") == 0
+    words = " ".join(capsys.readouterr().err.split())
+    assert "easy: seeds ran by different kernels: wide (seed 1); ends (seed 2); to have" in words
 
 
 def test_a_shipped_proof_cut_short_fails(tmp_path, monkeypatch, capsys):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing as mp
-import os
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from trainer.setups import chain
 
-from onegraph.kernels.device import HostDevice
+from onegraph.kernels.device import HostDevice, open_device
+from onegraph.trainer import tuning
 from onegraph.trainer.config import Config
 from onegraph.trainer.envs.base import Environment
 from onegraph.trainer.envs.build import build_environment
@@ -17,8 +19,8 @@ from onegraph.trainer.network import QNetwork
 from onegraph.trainer.shapes import Shapes
 from onegraph.trainer.tuning import FusionTimes, choose
 
-#: Seconds within which a process says something, or the test has failed.
-PATIENCE = 60.0
+#: Seconds within which a process says something, or the test has failed; a GPU may compile first.
+PATIENCE = 300.0
 
 #: What a process says while it measures.
 MEASURES = "it measures"
@@ -52,45 +54,57 @@ def times(**changes: float) -> FusionTimes:
     return FusionTimes(found | {k.replace("_", "-"): v for k, v in changes.items()})
 
 
-class ProcessThatChooses:
-    """A process that chooses for `settings(**changes)`.
+class Talker:
+    """A process whose work says something now and then, and waits where it is to.
 
     Attributes:
         pid: its number.
     """
 
-    def __init__(self, fastest: str, **changes: object) -> None:
+    def __init__(self, work: Callable[..., None], *arguments: object) -> None:
         context = mp.get_context("spawn")
-        self.pipe, there = context.Pipe()
-        self._process = context.Process(target=_chooses, args=(there, fastest, changes))
+        self._pipe, there = context.Pipe()
+        self._process = context.Process(target=work, args=(there, *arguments), daemon=True)
         self._process.start()
         there.close()
         assert self._process.pid is not None
         self.pid = self._process.pid
 
     def hears(self) -> str:
-        """What it says next: what it would tell its user, `MEASURES`, or at last its choice."""
-        assert self.pipe.poll(PATIENCE), "it is silent"
-        said: str = self.pipe.recv()
+        """What it says next."""
+        assert self._pipe.poll(PATIENCE), "it is silent"
+        said: str = self._pipe.recv()
         return said
 
     def let_go(self) -> None:
-        """Let its measurement end."""
-        self.pipe.send("go")
+        """End its wait."""
+        self._pipe.send("go")
 
     def close(self) -> None:
         self._process.kill()
         self._process.join()
-        self.pipe.close()
+        self._pipe.close()
 
 
-def _chooses(there: Connection, fastest: str, changes: dict[str, object]) -> None:
-    os.environ.pop("ONEGRAPH_STAGES", None)
+def chooses(there: Connection, fastest: str, batch: int) -> None:
+    """Say what choosing says, wait in the measurement, and say the choice."""
 
     def measure(*_: object) -> FusionTimes:
         there.send(MEASURES)
         there.recv()
         return times(**{fastest: 1.0})
 
-    choice = choose(*sized(settings(**changes)), Later(), say=there.send, measure=measure)
+    choice = choose(
+        *sized(settings(learn__batch_size=batch)), Later(), say=there.send, measure=measure
+    )
     there.send(str(choice))
+
+
+def chooses_on_cuda(there: Connection, folder: Path) -> None:
+    """Wait once there is a GPU, then choose, with the times in `folder`; says the choice."""
+    entry = tuning.cache_entry
+    tuning.cache_entry = lambda *sizes: (folder / entry(*sizes)[0].name, entry(*sizes)[1])
+    with open_device("cuda") as device:
+        there.send(device.name)
+        there.recv()
+        there.send(str(choose(*sized(settings()), device)))

@@ -7,7 +7,7 @@ import math
 import os
 import signal
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,8 @@ from trainer.choosing import (
     MEASURES,
     NAMES,
     Later,
-    ProcessThatChooses,
+    Talker,
+    chooses,
     settings,
     sized,
     times,
@@ -289,15 +290,12 @@ WAITING = "choosing kernels: waiting for another process that times its own on L
 @pytest.fixture
 def process():
     """Starts processes that choose, and ends those that are left."""
-    started: list[ProcessThatChooses] = []
+    with ExitStack() as started:
 
-    def start(fastest: str, **changes: object) -> ProcessThatChooses:
-        started.append(ProcessThatChooses(fastest, **changes))
-        return started[-1]
+        def start(fastest: str, batch: int = 32) -> Talker:
+            return started.enter_context(closing(Talker(chooses, fastest, batch)))
 
-    yield start
-    for one in started:
-        one.close()
+        yield start
 
 
 @pytest.mark.slow
@@ -309,7 +307,7 @@ def test_of_processes_that_start_together_one_measures_and_all_take_the_same(pro
     assert sorted(said) == [TIMING, waiting, waiting]
     first = starters.pop(said.index(TIMING))
     assert first.hears() == MEASURES
-    larger = process(NAMES[5], learn__batch_size=16)
+    larger = process(NAMES[5], 16)
     assert larger.hears() == waiting
     first.let_go()
     name, source = first.hears().split(" ", 1)

@@ -95,7 +95,7 @@ def test_the_record_names_its_windows(walked):
     }
     assert record["windows"]["train"]["last"] == "2020-02-27"
     assert (record["window"], record["seed"], record["stages"]) == (0, 1, "0-8")
-    assert record["device"] == "host (NumPy)"
+    assert (record["device"], record["fusion"]) == ("host (NumPy)", "none")
     assert record["test"]["flat"]["total_return"] == 0.0
 
 

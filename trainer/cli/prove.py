@@ -48,7 +48,12 @@ def prove(
     same values.
     """
     from onegraph.trainer.proofs import Outcome, Task, UnknownProofError, chosen, run_tasks
-    from onegraph.trainer.proofs.report import draw_all, results_table, write_results
+    from onegraph.trainer.proofs.report import (
+        different_kernels,
+        draw_all,
+        results_table,
+        write_results,
+    )
 
     try:
         proofs = chosen(names or ())
@@ -94,6 +99,8 @@ def prove(
     run_dir.mkdir(parents=True, exist_ok=True)
     outcomes = run_tasks(tasks, jobs, say)
     results().print(results_table(proofs, outcomes))
+    for line in different_kernels(proofs, outcomes):
+        console.print(line, markup=False)
     about = {"device": where, "stages": format_set(on)}
     print(write_results(proofs, outcomes, run_dir, more=more, **about))
     if plots:

@@ -194,11 +194,12 @@ def _runs(summary: Summary) -> str:
                 f"{r.seconds:.1f}",
                 r.checkpoint.digest[:12],
                 r.device,
+                r.fusion or "-",
             )
         )
     columns = (
         "run", "best epoch", "learn steps", "Sharpe, validation", "Sharpe, test", "seconds",
-        "checkpoint", "device",
+        "checkpoint", "device", "stage 7",
     )  # fmt: skip
     return section(
         "runs",

@@ -22,6 +22,9 @@ class Outcome:
         trouble: why it was not run, or broke off; empty otherwise.
         curve: (env steps, the main figure) at each epoch's end, the final measurement last.
         seconds: wall seconds, measurements included.
+        fusion: the way in which stage 7 did the learning step, by its name; ``None`` if no stage
+            asked for one, or the run did not come to its end.
+        fusion_source: who chose it, in words.
     """
 
     proof: str
@@ -33,6 +36,8 @@ class Outcome:
     learn_steps: int = 0
     seconds: float = 0.0
     curve: tuple[tuple[int, float], ...] = ()
+    fusion: str | None = None
+    fusion_source: str | None = None
 
 
 def judged(proof: Proof, figures: Figures) -> Verdict:

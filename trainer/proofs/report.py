@@ -47,6 +47,23 @@ def _add(rows: Table, proof: Proof, outcome: Outcome) -> None:
         rows.add_row(*head, target.figure, shown, target.text(), verdict, *tail)
 
 
+def different_kernels(proofs: Sequence[Proof], outcomes: Sequence[Outcome]) -> list[str]:
+    """A line for each proof whose seeds stage 7 did in different ways, which round differently."""
+    lines = []
+    for proof in proofs:
+        seeds: dict[str, list[str]] = {}
+        for o in outcomes:
+            if o.proof == proof.name and o.fusion is not None:
+                seeds.setdefault(o.fusion, []).append(str(o.seed))
+        if len(seeds) > 1:
+            ways = "; ".join(f"{name} (seed {', '.join(of)})" for name, of in seeds.items())
+            lines.append(
+                f"{proof.name}: seeds ran by different kernels: {ways}; to have the same for all,"
+                " name one: --set fusion=NAME"
+            )
+    return lines
+
+
 def write_results(
     proofs: Sequence[Proof],
     outcomes: Sequence[Outcome],

@@ -110,6 +110,7 @@ def _measured(task: Task, trainer: Trainer, tell: Tell, started: float) -> Outco
     figures = proof.measure(trainer)
     curve = [p for p in curve if p[0] < trainer.env_steps]
     curve.append((trainer.env_steps, figures[proof.main.figure]))
+    fusion = trainer.fusion
     return Outcome(
         proof=proof.name,
         seed=task.seed,
@@ -119,4 +120,6 @@ def _measured(task: Task, trainer: Trainer, tell: Tell, started: float) -> Outco
         learn_steps=trainer.progress.learns,
         seconds=time.perf_counter() - started,
         curve=tuple(curve),
+        fusion=fusion.name if fusion is not None else None,
+        fusion_source=fusion.source if fusion is not None else None,
     )

@@ -52,6 +52,8 @@ class ResultRecord(BaseModel):
         learn_steps, env_steps: of the whole run.
         seconds: wall seconds of its epochs.
         curves_digest: SHA-256 over the curves' arrays.
+        fusion: the way in which stage 7 did the learning step; ``None`` if no stage asked for one,
+            or the record is older than this field.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -72,6 +74,7 @@ class ResultRecord(BaseModel):
     curves_digest: str
     stages: str
     device: str
+    fusion: str | None = None
 
     def figures(self, part: str = "test") -> dict[str, Metrics]:
         """The figures of a window by name."""

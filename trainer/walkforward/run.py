@@ -78,7 +78,13 @@ def train_run(
     config = plan.run_config(run, root)
     chosen = choose_stages(config=config.stages, environment={})
     device = open_device(config.device)
-    trainer = Trainer(config, device, chosen.stages, optional=chosen.optional)
+    trainer = Trainer(
+        config,
+        device,
+        chosen.stages,
+        say=lambda line: tell(0.0, line),
+        optional=chosen.optional,
+    )
     try:
         market = trainer.market
         if market is None or market.windows != plan.windows[run.window]:
@@ -129,6 +135,7 @@ def train_run(
             curves_digest=digest_of_curves(curves),
             stages=format_set(trainer.stages),
             device=f"{device.kind} ({device.name})",
+            fusion=trainer.fusion.name if trainer.fusion is not None else None,
         )
         write_result(folder, record, curves)
         return record
