@@ -267,9 +267,10 @@ def test_what_the_device_refused_is_kept_with_the_times(cache) -> None:
 def test_an_unwritable_cache_is_told_once_and_the_process_remembers(monkeypatch, tmp_path) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("ONEGRAPH_CACHE", str(tmp_path / "file"))
-    measure = Measured(times())
+    measure, said = Measured(times()), []
     with pytest.warns(RuntimeWarning, match="fused kernels are chosen anew in each run: cache"):
-        asked(settings(), measure)
+        asked(settings(), measure, said.append)
+    assert said == [TIMING]  # nothing of the lock, which the warning covers
     again = asked(settings(), measure)  # a second warning would be an error
     assert again.source == "measured before by this process"
     monkeypatch.setattr(tuning, "_measured", {})
