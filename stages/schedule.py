@@ -185,7 +185,8 @@ def _shared_launches(products: Sequence[MatmulOp]) -> list[list[MatmulOp]]:
     """Products of a level by launch: the same layer of several passes first, then what is left.
 
     So passes that go through the same layers stay in step, and do not wait for what is no part of
-    any of them. Longer sums stand first: a GPU starts the blocks of a launch in this order.
+    any of them. Longer sums stand first, and of long ones the larger products: a GPU starts the
+    blocks of a launch in this order.
     """
     layers: dict[tuple[int, int], list[MatmulOp]] = {}
     for op in products:
@@ -195,7 +196,7 @@ def _shared_launches(products: Sequence[MatmulOp]) -> list[list[MatmulOp]]:
         end = len(same) - len(same) % MEMBERS
         whole += [same[at : at + MEMBERS] for at in range(0, end, MEMBERS)]
         left += same[end:]
-    left.sort(key=lambda op: -op.k)
+    left.sort(key=lambda op: (-op.k, -op.m * op.n if op.spec.is_long else 0))
     return whole + [left[at : at + MEMBERS] for at in range(0, len(left), MEMBERS)]
 
 
