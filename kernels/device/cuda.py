@@ -73,8 +73,8 @@ Gemm = Literal["auto", "kernel", "cublaslt"]
 #: anew each step (stage 0) makes more of them, and then all are dropped.
 _READY_MATMULS = 1024
 
-#: Products with long sums, by their output, whose scratch is kept.
-_SCRATCHES = 64
+#: Outputs of products with long sums whose scratch is kept, where nobody frees them.
+_SCRATCHES = 256
 
 #: Bytes of shared memory that a kernel may have without asking for more.
 _STATIC_SHARED = 48 * 1024
@@ -309,6 +309,7 @@ class CudaDevice(Device):
     def _free(self, array: DeviceArray) -> None:
         allocation = array.keep
         assert isinstance(allocation, _Allocation)
+        self._drop_scratch(array)
         if array.lent:  # goes with the array, which whoever took the address holds
             return
         array.keep = array.host = None
@@ -679,7 +680,7 @@ class CudaDevice(Device):
         """Scratch and tickets of a launch of products with long sums.
 
         Launches that write the same output wait for one another, wherever they stand, so that they
-        can share it; others may run at once, and have their own.
+        can share it; others may run at once, and have their own. It goes when the output is freed.
         """
         where = members[0].out.ptr
         needed = max(1, matmul_long.slots([(p.spec.m, p.spec.n, p.spec.k) for p in members]))
@@ -688,13 +689,28 @@ class CudaDevice(Device):
             name = f"scratch of matmul {members[0].out.name}"
             self._outside_capture(f"allocate {name}")
             if len(self._scratches) >= _SCRATCHES:
-                self._scratches.clear()  # graphs hold theirs, and so do calls that are ready
+                self._drop_scratch()
             floats = (needed * matmul_long.SLOT,)
             scratch = self._allocate(floats, DTYPES["f32"], name, False)
             tickets = self._allocate((needed,), DTYPES["u32"], f"tickets of {name}", False)
             self._memset(tickets)
             held = self._scratches[where] = scratch, tickets
         return held
+
+    def _drop_scratch(self, output: DeviceArray | None = None) -> None:
+        """Let go of the scratch of products that write to `output`, or of all; graphs keep theirs.
+
+        The calls that are ready hold it as well.
+        """
+        gone = [
+            where
+            for where in self._scratches
+            if output is None or output.ptr <= where < output.ptr + output.nbytes
+        ]
+        for where in gone:
+            del self._scratches[where]
+        if gone:
+            self._matmuls.clear()
 
     def _large_matmul(
         self,

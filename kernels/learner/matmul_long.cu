@@ -52,7 +52,7 @@ __device__ inline bool aligned(const float* pointer, int width) {
 }
 
 // What a thread copies of WIDTH columns of a matrix [k, width], a chunk of k's at a time; zeros from
-// outside. Four elements at a time where the matrix's alignment and its width allow.
+// outside. Four elements at a time if `wide`, which the matrix's alignment and width must allow.
 template <int WIDTH>
 struct Reader {
     static const int WIDE_STEP = THREADS / (WIDTH / 4), STEP = THREADS / WIDTH;  // lines
@@ -60,8 +60,8 @@ struct Reader {
     int pitch;
     bool wide, inside;
 
-    __device__ inline Reader(const float* m, int width, int first_column, int k0) {
-        wide = aligned(m, width);
+    __device__ inline Reader(const float* m, int width, int first_column, int k0, bool is_wide) {
+        wide = is_wide;
         pitch = width;
         inside = column() < width - first_column;
         from = m + (k0 + line()) * (long long)width + first_column + column();
@@ -144,8 +144,10 @@ __device__ inline void add_share(float* shared, const Product& p, int row0, int 
     const int split = warp / BESIDE, column = warp % BESIDE * 32 + c * VECTOR;
     const int all_chunks = ceil_of(p.k, DEPTH), run = ceil_of(all_chunks, p.shares);
     const int first = min(share * run, all_chunks), chunks = min(run, all_chunks - first);
-    Reader<ROWS> read_a(p.a, p.m, row0, first * DEPTH);
-    Reader<COLUMNS> read_b(p.b, p.n, col0, first * DEPTH);
+    const bool wide_a = aligned(p.a, p.m), wide_b = aligned(p.b, p.n);
+    const bool both = wide_a && wide_b;  // panels of one width are copied in one way
+    Reader<ROWS> read_a(p.a, p.m, row0, first * DEPTH, TN == 8 ? both : wide_a);
+    Reader<COLUMNS> read_b(p.b, p.n, col0, first * DEPTH, TN == 8 ? both : wide_b);
     const bool sums_columns = p.epilogue == 4 && row0 == 0;
 
     float sum[TM][TN];

@@ -181,8 +181,7 @@ def test_a_captured_group_is_one_node_and_each_replay_gives_the_same(device):
         device.matmul_group(group, module="graphed")
     assert device.driver_node_count(graph) == 1
     executable = device.instantiate(graph)
-    device._matmuls.clear()
-    device._scratches.clear()
+    device._drop_scratch()
     for _ in range(200):
         for p in group:
             device.memset(p.out)
@@ -197,9 +196,11 @@ def test_scratch_is_not_made_while_capturing(device):
         device.matmul(p.spec, p.a, p.b, p.out, p.extra)
 
 
-def test_products_of_one_output_share_their_scratch(device):
+def test_products_of_one_output_share_their_scratch_which_goes_with_it(device):
     first, second = products(device, [MEMBERS[0]] * 2)
     again = Product(second.spec, second.a, second.b, first.out, first.extra)
     for p in (first, second, again):
         device.matmul(p.spec, p.a, p.b, p.out, p.extra)
     assert len(device._scratches) == 2
+    device.free(first.out)
+    assert set(device._scratches) == {second.out.ptr}
