@@ -128,15 +128,17 @@ def _starts(ops: list[Op]) -> tuple[list[list[Op]], list[Op]]:
 
 
 def _dealt(products: Sequence[MatmulOp]) -> list[list[Op]]:
-    """Those with long sums together, which fill a GPU, the rest in `_HANDS` lists.
+    """Products in `_HANDS` lists, the largest first and each list in turn.
 
-    The largest come first, and each list in turn.
+    Those with long sums are together in the first, where they share launches.
     """
     ordered = sorted(products, key=lambda op: -op.m * op.n * op.k)
     long = [op for op in ordered if op.spec.is_long]
     rest = [op for op in ordered if not op.spec.is_long]
-    hands = [list[Op](rest[i::_HANDS]) for i in range(min(_HANDS, len(rest)))]
-    return [list[Op](long), *hands] if long else hands
+    units = [*([long] if long else []), *([op] for op in rest)]
+    return [
+        [op for unit in units[i::_HANDS] for op in unit] for i in range(min(_HANDS, len(units)))
+    ]
 
 
 def _independent(passes: Sequence[Sequence[Op]]) -> list[list[Op]]:
