@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from onegraph.kernels.device.base import BACKGROUND_LANES
 from onegraph.kernels.learner.gemm_group import MEMBERS, groups
@@ -47,12 +48,16 @@ HUGE, BESIDE = 16.0, 16
 #: Multiply-adds that cost as much as a node by itself: about a microsecond of a large GPU.
 PER_NODE = 1 << 25
 
+#: Levels that a product with a long sum waits for others with which it shares a launch: they are
+#: gradients of weights, for which little else waits.
+PATIENCE = 4
+
 Shares = Callable[[MatmulOp], bool]
 
 
 def fits_a_group(op: MatmulOp) -> bool:
-    """Whether a device takes the product together with others, in one launch."""
-    return groups([(op.m, op.n, op.k)] * 2, op.precision)
+    """Whether a device takes the product together with others like it, in one launch."""
+    return op.spec.is_long or groups([(op.m, op.n, op.k)] * 2, op.precision)
 
 
 def regrouped(
@@ -115,6 +120,37 @@ def _levels(before: Sequence[Sequence[int]]) -> list[int]:
     return levels
 
 
+def _is_long(op: Work) -> TypeGuard[MatmulOp]:
+    return isinstance(op, MatmulOp) and op.spec.is_long
+
+
+def _with_others(
+    works: Sequence[Work], before: Sequence[Sequence[int]], shares: Shares
+) -> list[int]:
+    """The level of each op, but that of a product with a long sum may be a later one.
+
+    It is up to `PATIENCE` levels later where another one stands with which it can share a launch,
+    and nothing waits for it before.
+    """
+    levels = _levels(before)
+    until = [max(levels, default=0)] * len(works)
+    for i, places in enumerate(before):
+        for j in places:
+            until[j] = min(until[j], levels[i] - 1)
+    found = list(levels)
+    left = [i for i, op in enumerate(works) if _is_long(op) and shares(op)]
+    while left:
+        first = min(left, key=lambda i: (levels[i], i))
+        last = min(until[first], levels[first] + PATIENCE)
+        together = [i for i in left if levels[i] <= last]
+        while (level := max(levels[i] for i in together)) > min(until[i] for i in together):
+            together = [i for i in together if levels[i] < level]
+        for i in together:
+            found[i] = level
+        left = [i for i in left if i not in together]
+    return found
+
+
 def _grouped(works: Sequence[Work], shares: Shares, launches: bool) -> list[Work]:
     """The ops by level, with products of a level that share a launch in groups.
 
@@ -122,15 +158,16 @@ def _grouped(works: Sequence[Work], shares: Shares, launches: bool) -> list[Work
     itself.
     """
     levels: dict[int, list[Work]] = {}
-    for op, number in zip(works, _levels(dependences(works)), strict=True):
+    before = dependences(works)
+    for op, number in zip(works, _with_others(works, before, shares), strict=True):
         levels.setdefault(number, []).append(op)
     found: list[Work] = []
     for _, level in sorted(levels.items()):
-        small: dict[str, list[MatmulOp]] = {}
+        small: dict[tuple[str, bool], list[MatmulOp]] = {}
         rest: list[Work] = []
         for op in level:
             if isinstance(op, MatmulOp) and fits_a_group(op) and shares(op):
-                small.setdefault(op.module, []).append(op)
+                small.setdefault((op.module, op.spec.is_long), []).append(op)
             else:
                 rest.append(op)
         found += [op for op in map(work, launch_groups(rest)) if op] if launches else rest
@@ -148,7 +185,8 @@ def _shared_launches(products: Sequence[MatmulOp]) -> list[list[MatmulOp]]:
     """Products of a level by launch: the same layer of several passes first, then what is left.
 
     So passes that go through the same layers stay in step, and do not wait for what is no part of
-    any of them. Longer sums stand first: a GPU starts the blocks of a launch in this order.
+    any of them. Longer sums stand first, and of long ones the larger products: a GPU starts the
+    blocks of a launch in this order.
     """
     layers: dict[tuple[int, int], list[MatmulOp]] = {}
     for op in products:
@@ -158,7 +196,7 @@ def _shared_launches(products: Sequence[MatmulOp]) -> list[list[MatmulOp]]:
         end = len(same) - len(same) % MEMBERS
         whole += [same[at : at + MEMBERS] for at in range(0, end, MEMBERS)]
         left += same[end:]
-    left.sort(key=lambda op: -op.k)
+    left.sort(key=lambda op: (-op.k, -op.m * op.n if op.spec.is_long else 0))
     return whole + [left[at : at + MEMBERS] for at in range(0, len(left), MEMBERS)]
 
 

@@ -324,5 +324,7 @@ def _on_tensor_cores(op: Op) -> bool:
     if not isinstance(op, MatmulOp | MatmulGroup):
         return False
     members = op.members if isinstance(op, MatmulGroup) else (op,)
+    if all(m.spec.is_long for m in members):
+        return False
     sizes = [(m.m, m.n, m.k) for m in members]
     return is_wide(sizes) or any(is_large(*size) for size in sizes)

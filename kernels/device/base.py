@@ -24,7 +24,7 @@ from onegraph.kernels.catalogue import CONDITION, DTYPES, KernelArgumentError, K
 from onegraph.kernels.device.facts import DeviceFacts
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.launch_group import group_name, most_members, obstacle
-from onegraph.kernels.learner import gemm_group
+from onegraph.kernels.learner import gemm_group, matmul_long
 from onegraph.kernels.learner.matmul import Precision
 
 Module = Literal["shared", "graphed", "ungraphed"]
@@ -276,6 +276,18 @@ class Matmul:
     trans_b: bool = False
     epilogue: Epilogue = "none"
     precision: Precision = "float32"
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is `onegraph.kernels.learner.matmul_long`'s, alone or with others like it."""
+        return matmul_long.is_long(
+            self.m,
+            self.n,
+            self.k,
+            trans_a=self.trans_a,
+            trans_b=self.trans_b,
+            precision=self.precision,
+        )
 
     @property
     def extra_size(self) -> int:

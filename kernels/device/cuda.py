@@ -61,7 +61,7 @@ from onegraph.kernels.device.facts import DeviceFacts
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.device.select import DeviceUnavailableError
 from onegraph.kernels.launch_group import group_name, pack
-from onegraph.kernels.learner import gemm, gemm_group, matmul
+from onegraph.kernels.learner import gemm, gemm_group, matmul, matmul_long
 
 #: Of the training stream and what forks from it; a lane in the background has the lowest priority,
 #: 0. A node of a graph keeps the priority of the stream that it was captured from.
@@ -72,6 +72,9 @@ Gemm = Literal["auto", "kernel", "cublaslt"]
 #: Checked matmul calls that are kept ready. A program has some dozens; scratch that is allocated
 #: anew each step (stage 0) makes more of them, and then all are dropped.
 _READY_MATMULS = 1024
+
+#: Outputs of products with long sums whose scratch is kept, where nobody frees them.
+_SCRATCHES = 256
 
 #: Bytes of shared memory that a kernel may have without asking for more.
 _STATIC_SHARED = 48 * 1024
@@ -143,11 +146,11 @@ class CudaDevice(Device):
 
     Args:
         ledger: counts the calls; a new one if not given.
-        gemm: which code multiplies matrices. ``auto``: cuBLASLt where `matmul.is_large` says so,
-            and our kernels else, or our kernels alone where cuBLASLt is not installed
-            (`matmul_backend` says which); ``kernel`` or ``cublaslt``: those always, but for groups
-            of products, which are our kernels'. The choice depends on the shape alone, so that
-            every stage computes the same bits.
+        gemm: which code multiplies matrices. ``auto``: cuBLASLt where `matmul.is_large` says so and
+            `Matmul.is_long` does not, and our kernels else, or our kernels alone where cuBLASLt is
+            not installed (`matmul_backend` says which); ``kernel`` or ``cublaslt``: those always,
+            but for groups of products, which are our kernels'. The choice depends on the shape
+            alone, so that every stage computes the same bits.
         index: which GPU, as CUDA counts them.
 
     Raises:
@@ -207,6 +210,8 @@ class CudaDevice(Device):
         # By kernel, launches that it does at once, and whether it is the graphs' copy.
         self._kernels: dict[tuple[str, int, bool], Any] = {}
         self._matmuls: dict[tuple[Any, ...], tuple[Callable[[], None], ...]] = {}
+        # Scratch and tickets of products with long sums, by where the first of a launch writes.
+        self._scratches: dict[int, tuple[DeviceArray, DeviceArray]] = {}
         # Bytes of dynamic shared memory that a block of a function may have, where that was raised.
         self._shared_limits: dict[int, int] = {}
         self._workspaces: list[Any] = []
@@ -304,6 +309,7 @@ class CudaDevice(Device):
     def _free(self, array: DeviceArray) -> None:
         allocation = array.keep
         assert isinstance(allocation, _Allocation)
+        self._drop_scratch(array)
         if array.lent:  # goes with the array, which whoever took the address holds
             return
         array.keep = array.host = None
@@ -533,6 +539,8 @@ class CudaDevice(Device):
             call()
 
     def _group_call(self, members: Sequence[Product], module: Module) -> Callable[[], None]:
+        if all(p.spec.is_long for p in members):
+            return self._long_call(members, module)
         if name := self._wide_kernel([p.spec for p in members]):
             return self._kernel_call(name, self._wide_arguments(members), module)
         args: dict[str, DeviceArray | int | float] = {}
@@ -605,6 +613,8 @@ class CudaDevice(Device):
             return False
         if self._gemm == "cublaslt":
             return True
+        if spec.is_long:
+            return False
         return matmul.is_large(spec.m, spec.n, spec.k, spec.precision)
 
     def _kernel_call(
@@ -628,6 +638,8 @@ class CudaDevice(Device):
         extra: DeviceArray | None,
         module: Module,
     ) -> tuple[Callable[[], None], ...]:
+        if spec.is_long:
+            return (self._long_call([Product(spec, a, b, out, extra)], module),)
         if name := self._wide_kernel([spec]):
             wide = self._wide_arguments([Product(spec, a, b, out, extra)])
             return (self._kernel_call(name, wide, module),)
@@ -648,6 +660,57 @@ class CudaDevice(Device):
             "tiles_n": tiles_n,
         }
         return (self._kernel_call("gemm", args, module),)
+
+    def _long_call(self, members: Sequence[Product], module: Module) -> Callable[[], None]:
+        products = [
+            (p.a, p.b, p.extra, p.out, (p.spec.m, p.spec.n, p.spec.k), _EPILOGUES[p.spec.epilogue])
+            for p in members
+        ]
+        scratch, tickets = self._scratch(members)
+        args = matmul_long.arguments(products) | {"scratch": scratch, "tickets": tickets}
+        call = self._kernel_call("matmul_long", args, module)
+        return partial(self._with_scratch, call, (scratch, tickets))
+
+    def _with_scratch(self, call: Callable[[], None], arrays: tuple[DeviceArray, ...]) -> None:
+        if self._capture is not None:
+            self._capture.uses(arrays)
+        call()
+
+    def _scratch(self, members: Sequence[Product]) -> tuple[DeviceArray, DeviceArray]:
+        """Scratch and tickets of a launch of products with long sums.
+
+        Launches that write the same output wait for one another, wherever they stand, so that they
+        can share it; others may run at once, and have their own. It goes when the output is freed.
+        """
+        where = members[0].out.ptr
+        needed = max(1, matmul_long.slots([(p.spec.m, p.spec.n, p.spec.k) for p in members]))
+        held = self._scratches.get(where)
+        if held is None or held[1].size < needed:
+            name = f"scratch of matmul {members[0].out.name}"
+            self._outside_capture(f"allocate {name}")
+            if len(self._scratches) >= _SCRATCHES:
+                self._drop_scratch()
+            floats = (needed * matmul_long.SLOT,)
+            scratch = self._allocate(floats, DTYPES["f32"], name, False)
+            tickets = self._allocate((needed,), DTYPES["u32"], f"tickets of {name}", False)
+            self._memset(tickets)
+            held = self._scratches[where] = scratch, tickets
+        return held
+
+    def _drop_scratch(self, output: DeviceArray | None = None) -> None:
+        """Let go of the scratch of products that write to `output`, or of all; graphs keep theirs.
+
+        The calls that are ready hold it as well.
+        """
+        gone = [
+            where
+            for where in self._scratches
+            if output is None or output.ptr <= where < output.ptr + output.nbytes
+        ]
+        for where in gone:
+            del self._scratches[where]
+        if gone:
+            self._matmuls.clear()
 
     def _large_matmul(
         self,
@@ -1020,6 +1083,7 @@ class CudaDevice(Device):
         with contextlib.suppress(CUDAError):  # an earlier failure has been reported already
             self._stream.sync()
         self._matmuls.clear()
+        self._scratches.clear()
         self._kernels.clear()
         self._modules = []
         if self._lt is not None:

@@ -24,7 +24,8 @@ MEMBERS = 4
 def groups(sizes: Sequence[Sizes], precision: Precision = "float32") -> bool:
     """Whether products of these ``(m, n, k)`` go into one launch.
 
-    A large one is cuBLASLt's, which takes one product a call. Sizes and precision alone decide, so
+    A large one is cuBLASLt's, which takes one product a call, or `matmul_long`'s, which takes
+    several of its own. Sizes and precision alone decide, so
     that a program says on any device what a GPU will do.
     """
     return 1 < len(sizes) <= MEMBERS and not any(is_large(*size, precision) for size in sizes)

@@ -85,8 +85,8 @@ Sizes = tuple[int, int, int]
 #: How products are computed; see the module's docstring.
 Precision = Literal["float32", "tf32", "tf32x3"]
 
-#: Multiply-adds, or terms of a sum, from which a product is large.
-_LARGE, _LARGE_SUM = 1 << 30, 1 << 12
+#: Multiply-adds from which a product is large, and terms from which its sum is long.
+_LARGE, LONG_SUM = 1 << 30, 1 << 12
 
 #: Blocks of the second tile from which these kernels are faster than `gemm`, which has smaller
 #: ones; and elements of the left factor from which they are where the output is narrow.
@@ -96,11 +96,12 @@ _FROM_BLOCKS, _FROM_NARROW = 128, 1 << 18
 def is_large(m: int, n: int, k: int, precision: Precision = "float32") -> bool:
     """Whether a product is cuBLASLt's, where that is installed, and so has a launch of its own.
 
-    It shares long sums out over the GPU, and is faster at large products but those that it has no
-    code for. On an H200, 2,048 x 1,024 over 1,024 with bias and ReLU: cuBLASLt 99 us in float32 and
-    31 in TF32; these kernels 117 and 45, and 79 by three TF32 products.
+    But those that are `onegraph.kernels.learner.matmul_long.is_long`. It shares long sums out over
+    the GPU, and is faster at large products but those that it has no code for. On an H200, 2,048 x
+    1,024 over 1,024 with bias and ReLU: cuBLASLt 99 us in float32 and 31 in TF32; these kernels 117
+    and 45, and 79 by three TF32 products.
     """
-    if k >= _LARGE_SUM:
+    if k >= LONG_SUM:
         return True
     return precision != "tf32x3" and m * n * k >= _LARGE
 

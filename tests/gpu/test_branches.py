@@ -61,7 +61,7 @@ M, N, K = 64, 256, 8192
 
 
 def products(branch: int) -> tuple[list[Op], list[Buffer]]:
-    """Products whose sums cuBLASLt shares out, one after another, each with its own result."""
+    """Products whose sums are shared out, one after another, each with its own result."""
     ops: list[Op] = []
     a, b = filled(f"a{branch}", K, M), filled(f"b{branch}", K, N)
     buffers = [a, b]
@@ -72,10 +72,11 @@ def products(branch: int) -> tuple[list[Op], list[Buffer]]:
     return ops, buffers
 
 
-def test_products_with_split_sums_in_three_branches_at_once(device):
-    """In one workspace the parts of one product would overwrite another's."""
-    if "cuBLASLt" not in device.matmul_backend:
-        pytest.skip(f"needs cuBLASLt: {device.matmul_backend}")
+def in_three_branches(device: Device) -> tuple[int, int]:
+    """Products in branches of a graph, and the nodes that they are.
+
+    In one workspace the parts of one product would overwrite another's.
+    """
     branches, buffers = [], []
     for branch in range(COUNT):
         ops, needed = products(branch)
@@ -90,8 +91,20 @@ def test_products_with_split_sums_in_three_branches_at_once(device):
         assert len(same) == 1
     (graph,) = runner._graphs
     assert graph.plain is not None
-    if device.driver_node_count(graph.plain.graph) == len(outs) * 2:
+    return len(outs), device.driver_node_count(graph.plain.graph) - len(outs)
+
+
+def test_products_that_cublaslt_splits_in_three_branches_at_once(cuda):
+    pytest.importorskip("nvmath.bindings.cublasLt", exc_type=ImportError)
+    with type(cuda)(gemm="cublaslt") as device:
+        count, nodes = in_three_branches(device)
+    if nodes == count:
         pytest.skip("cuBLASLt splits no sum of this shape here: each product is one node")
+
+
+def test_products_with_long_sums_in_three_branches_at_once(device):
+    count, nodes = in_three_branches(device)
+    assert nodes == count
 
 
 def test_small_products_and_kernels_in_branches(device):

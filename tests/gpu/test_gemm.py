@@ -307,6 +307,12 @@ def test_cublaslt_in_tf32(cublaslt, epilogue):
     assert (got != float32).any()
 
 
+def test_cublaslt_takes_three_tf32_products_in_float32(cublaslt):
+    spec = Matmul(40, 24, 4096, precision="tf32x3")
+    a, b, extra = operands(spec)
+    assert_within_bound(run(cublaslt, spec, a, b, extra), spec, a, b, extra)
+
+
 def test_bias_of_each_call_is_its_own(cublaslt):
     """One descriptor serves all calls of a shape; its bias pointer must not stick."""
     spec = Matmul(64, 64, 64, epilogue="bias")

@@ -20,6 +20,7 @@ from gpu import test_head_kernels as heads
 from gpu import test_hindsight_kernels as hindsight
 from gpu import test_learner_kernels as learner
 from gpu import test_matmul as tiles
+from gpu import test_matmul_long as long_sums
 from gpu import test_optim_kernels as optim
 from gpu import test_replay as replay
 from gpu import test_trunk_kernels as trunk
@@ -140,6 +141,10 @@ CASES: dict[str, Callable[[Device], None]] = {
     "loop_control": lambda d: learner.test_loop_control(d, (9, 0, 2, 0), 1),
     "maintain": lambda d: learner.test_maintain(d, 257, 257, 0.005, 0, 0),
     "matmul_float32": _tiles("float32"),
+    "matmul_long": lambda d: [
+        long_sums.test_bits_depend_on_neither_grid_nor_alignment(d, shape)
+        for shape in ((130, 36, 1284), (65, 7, 4099))
+    ],
     "matmul_tf32": _tiles("tf32"),
     "matmul_tf32x3": _tiles("tf32x3"),
     "noisy_grad": lambda d: optim.test_noisy_grad(d, [(33, 34), (5, 1)]),

@@ -158,6 +158,37 @@ def test_what_does_not_share_has_a_launch_of_its_own() -> None:
     assert not any(isinstance(op, MatmulGroup) for op in shared.ops)
 
 
+def gradient(out: str, a: str, k: int = 4096) -> MatmulOp:
+    """Of a weight, over many rows."""
+    return MatmulOp(4, 4, k, Ref(a), Ref("w"), Ref(out), trans_a=True)
+
+
+def groups_of(dag: Dag) -> list[list[str]]:
+    return [[m.out.buffer for m in op.members] for op in dag.ops if isinstance(op, MatmulGroup)]
+
+
+def test_long_sums_share_launches_with_no_others() -> None:
+    dag = regrouped([product("a", "x"), gradient("g", "x"), product("b", "y"), gradient("h", "y")])
+    assert sorted(groups_of(dag)) == [["a", "b"], ["g", "h"]]
+
+
+@pytest.mark.parametrize(("between", "together"), [(1, True), (4, True), (5, False)])
+def test_a_long_sum_waits_a_little_for_another(between: int, together: bool) -> None:
+    chain = [copy(f"c{i + 1}", f"c{i}") for i in range(between)]
+    dag = regrouped([gradient("g", "x"), *chain, gradient("h", f"c{between}")])
+    assert groups_of(dag) == ([["g", "h"]] if together else [])
+
+
+def test_a_long_sum_waits_for_no_other_that_waits_for_it() -> None:
+    dag = regrouped([gradient("g", "x"), copy("p", "g"), gradient("h", "p")])
+    assert groups_of(dag) == []
+    both = [gradient(f"g{i}", "x") for i in range(2)]
+    apart = [copy("p", "g0"), copy("q", "p"), copy("c", "y")]
+    late = [gradient("h", "c"), copy("d", "c"), gradient("i", "d")]
+    three = regrouped([*both, *apart, *late])
+    assert groups_of(three) == [["g0", "g1"], ["h", "i"]]
+
+
 def relu(out: str, a: str, **changes: Any) -> Launch:
     """``out``, where `a` is above zero."""
     return Launch("relu_epilogue", {"extra": Ref(a), "out": Ref(out), "n": 4, "grad": 1}, **changes)

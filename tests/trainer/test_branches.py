@@ -62,8 +62,9 @@ def test_the_full_learners_passes_are_branches():
         # The target pass' two sides, both value networks, the noised pass with its decoder.
         "aux": [[15, 2, 2, 2, 18]],
         # Down to the gate: batch, vaccine batch, both value networks, decoder; then the weights'
-        # gradients; then the three gradients through the spectral norm.
-        "post_aux": [[17, 17, 2, 2, 16], [4, 4, 4, 4], [2, 2, 2]],
+        # gradients, of which the four over all quantile levels are one launch; then the three
+        # gradients through the spectral norm.
+        "post_aux": [[17, 17, 2, 2, 16], [4, 3, 3, 3], [2, 2, 2]],
     }
 
 

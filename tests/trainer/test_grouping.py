@@ -80,6 +80,30 @@ def test_cublaslts_products_share_no_launch():
     assert not shares(product(4096))  # cuBLASLt's for the length of the sum
 
 
+def gradient(out, a="a", k=4096):
+    """Of a weight, over many rows."""
+    return MatmulOp(64, 64, k, Ref(a), Ref("w"), Ref(out), trans_a=True)
+
+
+def test_long_sums_share_a_launch_of_their_own():
+    ops = [product("c"), gradient("g"), product("d"), gradient("h")]
+    assert [outs(op) for op in grouped_products(ops)] == [["c", "d"], ["g", "h"]]
+
+
+def test_long_sums_that_nothing_waits_for_come_together_at_the_end():
+    passes = [
+        [product("c", size=LARGE), gradient("g", "c"), product("d", "c", LARGE)],
+        [product("e", size=LARGE), gradient("h", "e"), product("f", "e", LARGE)],
+    ]
+    chains, last = branched(passes)
+    assert isinstance(chains, Branches)
+    assert [[outs(op) for op in branch] for branch in chains.branches] == [
+        [["c"], ["d"]],
+        [["e"], ["f"]],
+    ]
+    assert outs(last) == ["g", "h"]
+
+
 def test_passes_of_nothing_but_products_share_launches_of_large_ones():
     passes = [[product("c", size=512), product("d", "c", 512)], [product("e", size=512)]]
     assert [outs(op) for op in side_by_side(passes)] == [["c", "e"], ["d"]]

@@ -56,6 +56,12 @@ CONFIGS: dict[str, Config] = {
     "vaccine": small(learn__vaccine=True),
     "c51": small(network__head="c51"),
     "quantiles": small(network__head="iqn"),
+    "long sums": small(
+        network__head="iqn",
+        network__iqn__quantiles=64,
+        learn__batch_size=64,
+        loop__start_steps=68,
+    ),
     "noisy": small(network__noisy=True),
     "value networks": small(aux__iql=True, aux__iql_hidden=6, aux__modulate=True),
     "denoising": small(aux__denoise=True, aux__denoise_hidden=5),
@@ -272,6 +278,14 @@ def test_a_group_is_what_a_launch_takes() -> None:
     groups = [op for op in dag.ops if isinstance(op, MatmulGroup)]
     assert groups
     assert {op.module for op in groups} == {"graphed"}
+
+
+def test_gradients_over_many_rows_are_one_launch() -> None:
+    trainer = make(HostDevice(), ways(CONFIGS["long sums"], "whole"), ALL - {8})
+    members = [getattr(op, "members", ()) for op in dag_of(trainer.learn_program).ops]
+    found = [[(m.m, m.n, m.k) for m in ms] for ms in members if ms and ms[0].spec.is_long]
+    assert found == [[(64, 8, 4096), (8, 3, 4096)]]
+    trainer.close()
 
 
 #: Parts of the learner, and what each is when it is on and off.

@@ -3,7 +3,8 @@
 An op's level is the number of ops that it has to wait for, one after another. Products of one level
 do not depend on each other: select and target networks go layer by layer together, and so do the
 gradients of a layer's parameters and of its input. Where they are small, a launch multiplies up to
-four of them (`onegraph.kernels.learner.gemm_group`).
+four of them (`onegraph.kernels.learner.gemm_group`), and of those with long sums four of another
+(`onegraph.kernels.learner.matmul_long`).
 
 Passes of nothing but products share launches where they are larger too (on an H200 three of
 512 x 512 x 512 take 35 us in one launch, and 13 us each on their own). Where other work stands
@@ -36,11 +37,11 @@ _HANDS = 4
 
 def shares(op: MatmulOp) -> bool:
     """Whether a product gains from standing in a group, whatever stands beside it."""
-    return op.m * op.n * op.k <= _SHARES_UP_TO and _groups(op)
+    return op.spec.is_long or (op.m * op.n * op.k <= _SHARES_UP_TO and _groups(op))
 
 
 def _groups(op: MatmulOp) -> bool:
-    return groups([(op.m, op.n, op.k)] * 2, op.precision)
+    return op.spec.is_long or groups([(op.m, op.n, op.k)] * 2, op.precision)
 
 
 def side_by_side(passes: Sequence[Sequence[Op]]) -> tuple[Op, ...]:
@@ -98,7 +99,7 @@ def _free_products(ops: Sequence[Op]) -> tuple[list[Op], list[MatmulOp]]:
     works = _works(ops)
     chain, free = list[Op](), list[MatmulOp]()
     for i, op in enumerate(ops):
-        gradient = isinstance(op, MatmulOp) and op.trans_a and not shares(op)
+        gradient = isinstance(op, MatmulOp) and op.trans_a and (op.spec.is_long or not shares(op))
         if gradient and not conflict([works[i]], works[i + 1 :]):
             assert isinstance(op, MatmulOp)
             free.append(op)
@@ -127,9 +128,17 @@ def _starts(ops: list[Op]) -> tuple[list[list[Op]], list[Op]]:
 
 
 def _dealt(products: Sequence[MatmulOp]) -> list[list[Op]]:
-    """Products in `_HANDS` lists, the largest first and each list in turn."""
+    """Products in `_HANDS` lists, the largest first and each list in turn.
+
+    Those with long sums are together in the first, where they share launches.
+    """
     ordered = sorted(products, key=lambda op: -op.m * op.n * op.k)
-    return [list(ordered[i::_HANDS]) for i in range(min(_HANDS, len(ordered)))]
+    long = [op for op in ordered if op.spec.is_long]
+    rest = [op for op in ordered if not op.spec.is_long]
+    units = [*([long] if long else []), *([op] for op in rest)]
+    return [
+        [op for unit in units[i::_HANDS] for op in unit] for i in range(min(_HANDS, len(units)))
+    ]
 
 
 def _independent(passes: Sequence[Sequence[Op]]) -> list[list[Op]]:
@@ -194,6 +203,8 @@ def _together(level: list[Op], takes: Callable[[MatmulOp], bool]) -> Iterator[Op
     products.sort(key=lambda op: -op.k)
     small = [op for op in products if takes(op)]
     yield from (op for op in level if op not in small)
-    for at in range(0, len(small), MEMBERS):
-        members = tuple(small[at : at + MEMBERS])
-        yield MatmulGroup(members) if len(members) > 1 else members[0]
+    for long in (False, True):
+        alike = [op for op in small if op.spec.is_long is long]
+        for at in range(0, len(alike), MEMBERS):
+            members = tuple(alike[at : at + MEMBERS])
+            yield MatmulGroup(members) if len(members) > 1 else members[0]
