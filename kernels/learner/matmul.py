@@ -61,13 +61,13 @@ class Tile:
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block: the panels' stages, or the sums that follow them.
 
-        A warpgroup's left factor has two panels of two TF32 numbers an element, at a multiple of
-        1,024 bytes.
+        A warpgroup's left factor has three panels of two TF32 numbers an element, at a multiple
+        of 1,024 bytes.
         """
         left, right = (
             max(x * (self.depth + 4), self.depth * (x + 8)) for x in (self.rows, self.cols)
         )
-        staged = 256 + 2 * 2 * self.rows * self.depth + self.right_stages * right
+        staged = 256 + 3 * 2 * self.rows * self.depth + self.right_stages * right
         sums = self.shares * self.rows * (self.cols + 4) + max(256, self.cols)
         return 4 * max(self.stages * (left + right), sums, staged if self.right_stages else 0)
 
@@ -78,7 +78,7 @@ TILES = (
     Tile(32, 32, 8, 64, 4),
     Tile(64, 64, 2, 32, 4, 4),
     Tile(128, 64, 2, 32, 3, 3),
-    Tile(128, 128, 1, 32, 3, 2),
+    Tile(128, 128, 1, 32, 3, 3),
 )
 
 #: Blocks that keep a large GPU busy; a larger tile is taken where it leaves as many.

@@ -4,7 +4,7 @@
 // The tensor cores want the k's of a factor in shared memory side by side, and only one factor need
 // be there. So the output is computed transposed: b, whose columns are the tile's, goes through
 // registers and may lie in any order; a, whose rows are the tile's, is put into shared memory as
-// they want it, as TF32 numbers, on its way from global memory. Both are doubly buffered or better.
+// they want it, as TF32 numbers, on its way from global memory.
 #pragma once
 #include "learner/warpgroup.cuh"
 
@@ -15,57 +15,77 @@ struct Staged {
     static const int UNITS = ROWS / 32;
     float4 held[UNITS];
     const float* from;
-    long long step;  // elements from one of a thread's units to the next
-    long long pitch;
+    long long step, chunk;  // elements from one of a thread's units, or chunks, to the next
     int row, unit, rows;
+    bool wide, all_there;
 
     __device__ inline Staged(const float* __restrict__ a, int row0, int k0, int height, int depth) {
-        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        pitch = ALONG_K ? depth : height;
-        row = ALONG_K ? threadIdx.x >> 3 : warp * (ROWS / 8);
-        unit = ALONG_K ? threadIdx.x & 7 : lane;  // of k: four of them, or one
+        const long long pitch = ALONG_K ? depth : height;
+        row = ALONG_K ? threadIdx.x >> 3 : (threadIdx.x >> 5) * (ROWS / 8);
+        unit = threadIdx.x & (ALONG_K ? 7 : 31);  // of k: four of them, or one
         rows = height - row0;
         step = ALONG_K ? 32 * pitch : 4;
+        chunk = ALONG_K ? 32 : 32 * pitch;
         from = a + (ALONG_K ? (row0 + row) * pitch + k0 + unit * 4
                             : (k0 + unit) * pitch + row0 + row);
+        wide = is_wide(a, pitch), all_there = false;
+        // Registers that are not set on every path are taken for in use by all code before: by all
+        // the other tiles' too.
+#pragma unroll
+        for (int i = 0; i < UNITS; ++i) held[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
 
-    // Starts to read the next chunk, of whose k's `left` are within the matrix.
-    __device__ inline void next(int left, bool wide) {
+    // Starts to read the next chunk, of whose k's `left` are within the matrix: what `put` puts next.
+    __device__ __forceinline__ void next(int left) {
+        all_there = wide && rows >= ROWS && left >= 32;
+        if (all_there) {
+            const float* at = from;
 #pragma unroll
-        for (int i = 0; i < UNITS; ++i) {
-            const int r = row + i * (ALONG_K ? 32 : 4);
-            const int here = ALONG_K ? (r < rows ? left - unit * 4 : 0)
-                                     : (unit < left ? rows - r : 0);  // elements that there are
-            held[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            const float* at = from + i * step;
-            if (wide) {
-                if (here > 0) held[i] = __ldg(reinterpret_cast<const float4*>(at));
-            } else {
-                if (here > 0) held[i].x = __ldg(at + 0);
-                if (here > 1) held[i].y = __ldg(at + 1);
-                if (here > 2) held[i].z = __ldg(at + 2);
-                if (here > 3) held[i].w = __ldg(at + 3);
+            for (int i = 0; i < UNITS; ++i, at += step)
+                held[i] = __ldg(reinterpret_cast<const float4*>(at));
+        }
+    }
+
+    // Puts the chunk into a panel: its TF32 numbers, and behind those what they leave. What is not
+    // all within the matrix is read only now: seldom, and so with little code.
+    __device__ __forceinline__ void put(float* panel, int left) {
+        if (all_there) {
+#pragma unroll
+            for (int i = 0; i < UNITS; ++i) put_unit(panel, i, held[i]);
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < UNITS; ++i) {
+                const int r = row + i * (ALONG_K ? 32 : 4);
+                const int here = ALONG_K ? (r < rows ? left - unit * 4 : 0)
+                                         : (unit < left ? rows - r : 0);  // of the four elements
+                const float* at = from + i * step;
+                float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                if (wide) {
+                    if (here > 0) x = __ldg(reinterpret_cast<const float4*>(at));
+                } else {
+                    if (here > 0) x.x = __ldg(at);
+                    if (here > 1) x.y = __ldg(at + 1);
+                    if (here > 2) x.z = __ldg(at + 2);
+                    if (here > 3) x.w = __ldg(at + 3);
+                }
+                put_unit(panel, i, x);
             }
         }
-        from += ALONG_K ? 32 : 32 * pitch;
+        from += chunk;
     }
 
-    // Puts what was read into a panel: its TF32 numbers, and behind those what they leave.
-    __device__ inline void put(float* panel) const {
-#pragma unroll
-        for (int i = 0; i < UNITS; ++i) {
-            const int r = row + i * (ALONG_K ? 32 : 4);
-            Factor<4> f;
-            f.set(0, held[i].x), f.set(1, held[i].y), f.set(2, held[i].z), f.set(3, held[i].w);
-            put_numbers(panel, r, f.high);
+    __device__ __forceinline__ void put_unit(float* panel, int i, const float4& x) const {
+        const int r = row + i * (ALONG_K ? 32 : 4);
+        Factor<4> f;
+        f.set(0, x.x), f.set(1, x.y), f.set(2, x.z), f.set(3, x.w);
+        put_numbers(panel, r, f.high);
 #if PRECISION == TF32X3
-            put_numbers(panel + ROWS * 32, r, f.low);
+        put_numbers(panel + ROWS * 32, r, f.low);
 #endif
-        }
     }
 
-    __device__ inline void put_numbers(float* panel, int r, const unsigned int (&x)[4]) const {
+    __device__ __forceinline__ void put_numbers(float* panel, int r,
+                                                const unsigned int (&x)[4]) const {
         if (ALONG_K) {
             *reinterpret_cast<uint4*>(panel + swizzled(r, unit)) =
                 make_uint4(x[0], x[1], x[2], x[3]);
@@ -77,104 +97,133 @@ struct Staged {
     }
 };
 
+// What a warp's share of STEPS products wants of b, raw: rows from `row` and k's from `k` on.
+template <int STEPS, int ROWS, bool ALONG_K>
+__device__ __forceinline__ void load_fragments(float (&raw)[STEPS * 4], const float* panel, int row,
+                                               int k) {
+    typedef Panel<ROWS, 32, ALONG_K> P;
+    const float* from = panel + P::at(row + (threadIdx.x >> 2 & 7), k + (threadIdx.x & 3));
+#pragma unroll
+    for (int i = 0; i < STEPS * 4; ++i)
+        raw[i] = from[P::at((i & 1) * 8, i / 4 * 8 + (i >> 1 & 1) * 4)];
+}
+
+// The sum of a share of a column's k's in a panel of b.
+template <int COLS, bool ALONG_K>
+__device__ __forceinline__ float sum_column(const float* panel) {
+    const int column = threadIdx.x % COLS;
+    float total = 0.0f;
+#pragma unroll 4
+    for (int k = threadIdx.x / COLS; k < 32; k += column_shares(COLS))
+        total += panel[Panel<COLS, 32, ALONG_K>::at(column, k)];
+    return total;
+}
+
 // As `tile`, which says what is left where. WN warpgroups share the columns of a tile, WM its rows,
-// WK the k's; WN * WM * WK = 2. STAGES: of b.
+// WK the k's; WN * WM * WK = 2. STAGES: of b. While the tensor cores are at a chunk, its successor
+// is put into shared memory and read from there.
 template <int BM, int BN, int WM, int WN, int WK, int STAGES, bool A_ALONG_K, bool B_ALONG_K>
-__device__ __forceinline__ void warpgroup_tile(float* shared, const Product& p, int row0, int col0) {
+__device__ __forceinline__ void warpgroup_tile(float* shared, const Product& p, int row0,
+                                               int col0) {
     const int DEPTH = 32, STEPS = DEPTH / 8 / WK, COUNT = BM / WM / 2;
     typedef Panel<BN, DEPTH, B_ALONG_K> PanelB;
-    const int SIZE_A = BM * DEPTH * (PRECISION == TF32X3 ? 2 : 1);
+    const int SIZE_A = BM * DEPTH * (PRECISION == TF32X3 ? 2 : 1), PANELS_A = 3;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, group = threadIdx.x >> 7;
     const int wk = group % WK, wn = group / WK % WN, wm = group / (WK * WN);
     const int all_chunks = p.k / DEPTH + (p.k % DEPTH != 0);
-    const int part = cluster_rank() % p.split;
-    const int run = (all_chunks + p.split - 1) / p.split;
+    const int part = cluster_rank() % p.split();
+    const int run = (all_chunks + p.split() - 1) / p.split();
     const int k0 = min(part * run, all_chunks) * DEPTH;
     const int chunks = min(run, all_chunks - min(part * run, all_chunks));
-    const bool a_wide = is_wide(p.a, A_ALONG_K ? p.k : p.m);
+    int left_a = p.k - k0, left_b = left_a;  // from the next chunk to be read on
     const bool b_wide = is_wide(p.b, B_ALONG_K ? p.k : p.n);
-    // a's two panels stand first, at a multiple of their swizzle's size.
+    // a's panels stand first, at a multiple of their swizzle's size.
     const unsigned int start = (unsigned int)__cvta_generic_to_shared(shared);
     const int skipped = (1024 - (start & 1023) & 1023) / 4;
     float* panels_a = shared + skipped;
-    float* panels_b = panels_a + 2 * SIZE_A;
-    const unsigned int tiles_a = start + skipped * 4 + wm * (BM / WM) * DEPTH * 4;
+    float* panels_b = panels_a + PANELS_A * SIZE_A;
+    const unsigned int mine_a = start + (skipped + wm * (BM / WM) * DEPTH) * 4;
     Staged<BM, A_ALONG_K> read_a(p.a, row0, k0, p.m, p.k);
     Reader<BN, DEPTH, B_ALONG_K> read_b(p.b, col0, k0, p.n, p.k);
+    float raw[STEPS * 4];
+#pragma unroll
+    for (int i = 0; i < STEPS * 4; ++i) raw[i] = 0.0f;
 
     float sum[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
 #if PRECISION == TF32X3
     float chunk_sum[COUNT];  // the tensor cores truncate when they add, so sums stay short
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) chunk_sum[i] = 0.0f;
 #endif
     // The first row of tiles also sums b's columns: a thread has some k's of one column.
-    const bool sums_columns = p.epilogue == 4 && row0 == 0;
-    const int column = threadIdx.x % BN, share = threadIdx.x / BN;
-    const int SHARES = column_shares(BN);
+    const bool sums_columns = p.epilogue() == 4 && row0 == 0;
     float column_sum = 0.0f;
+    int slot_a = 0, slot_b = 0;  // of the chunk that the products come to next
 
-#pragma unroll
-    for (int c = 0; c < STAGES - 1; ++c) {
-        if (c < chunks) read_b.next(panels_b + c * PanelB::SIZE, p.k - k0 - c * DEPTH, b_wide);
+#pragma unroll 1
+    for (int c = 0; c < STAGES - 1; ++c, left_b -= DEPTH) {
+        if (c < chunks) read_b.next(panels_b + c * PanelB::SIZE, left_b, b_wide);
         commit_copies();
     }
     if (chunks > 0) {
-        read_a.next(p.k - k0, a_wide);
-        read_a.put(panels_a);
-        if (chunks > 1) read_a.next(p.k - k0 - DEPTH, a_wide);
-    }
-    int slot = 0;
-#pragma unroll 1
-    for (int c = 0; c < chunks; ++c) {
+        read_a.next(left_a);
+        read_a.put(panels_a, left_a);
+        left_a -= DEPTH;
+        if (chunks > 1) read_a.next(left_a);
         wait_copies<STAGES - 2>();
         show_to_tensor_cores();
-        __syncthreads();  // and everybody is done with what is overwritten next
-        if (c + STAGES - 1 < chunks) {
-            const int free_slot = slot == 0 ? STAGES - 1 : slot - 1;
-            read_b.next(panels_b + free_slot * PanelB::SIZE, p.k - k0 - (c + STAGES - 1) * DEPTH,
-                        b_wide);
-        }
-        commit_copies();
-
-        const float* panel_b = panels_b + slot * PanelB::SIZE;
+        __syncthreads();
+        load_fragments<STEPS, BN, B_ALONG_K>(raw, panels_b, wn * 64 + warp * 16,
+                                             wk * STEPS * 8);
+        if (sums_columns) column_sum += sum_column<BN, B_ALONG_K>(panels_b);
+    }
+#pragma unroll 1
+    for (int c = 0; c < chunks; ++c) {
         Factor<4> b[STEPS];
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-                b[s].set(e, panel_b[PanelB::at(wn * 64 + warp * 16 + (lane >> 2) + (e & 1) * 8,
-                                               (wk * STEPS + s) * 8 + (lane & 3) + (e >> 1) * 4)]);
-        const unsigned int tile_a = tiles_a + (c & 1) * SIZE_A * 4;
+            for (int e = 0; e < 4; ++e) b[s].set(e, raw[s * 4 + e]);
+        const unsigned long long panel =
+            panel_descriptor(mine_a + slot_a * (SIZE_A * 4), wk * STEPS * 8);
         begin_products();
 #if PRECISION == TF32X3
         // The small terms first.
 #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            const int k = (wk * STEPS + s) * 8;
-            warpgroup_multiply(chunk_sum, b[s].low, panel_descriptor(tile_a, k), s > 0);
-            warpgroup_multiply(chunk_sum, b[s].high,
-                               panel_descriptor(tile_a + BM * DEPTH * 4, k), 1);
+            warpgroup_multiply(chunk_sum, b[s].low, panel + s * 2, s > 0);
+            warpgroup_multiply(chunk_sum, b[s].high, panel + (BM * DEPTH * 4 >> 4) + s * 2, 1);
         }
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
-            warpgroup_multiply(chunk_sum, b[s].high,
-                               panel_descriptor(tile_a, (wk * STEPS + s) * 8), 1);
+            warpgroup_multiply(chunk_sum, b[s].high, panel + s * 2, 1);
 #else
 #pragma unroll
-        for (int s = 0; s < STEPS; ++s)
-            warpgroup_multiply(sum, b[s].high, panel_descriptor(tile_a, (wk * STEPS + s) * 8), 1);
+        for (int s = 0; s < STEPS; ++s) warpgroup_multiply(sum, b[s].high, panel + s * 2, 1);
 #endif
         commit_products();
-        // Beside the products:
-        if (c + 1 < chunks) {
-            read_a.put(panels_a + (c + 1 & 1) * SIZE_A);
-            if (c + 2 < chunks) read_a.next(p.k - k0 - (c + 2) * DEPTH, a_wide);
+
+        slot_a = slot_a + 1 == PANELS_A ? 0 : slot_a + 1;
+        const int free_slot = slot_b == 0 ? STAGES - 1 : slot_b - 1;
+        slot_b = slot_b + 1 == STAGES ? 0 : slot_b + 1;
+        if (c + STAGES - 1 < chunks) {
+            read_b.next(panels_b + free_slot * PanelB::SIZE, left_b, b_wide);
+            left_b -= DEPTH;
         }
-        if (sums_columns && share < SHARES) {
-#pragma unroll 4
-            for (int k = share; k < DEPTH; k += SHARES)
-                column_sum += panel_b[PanelB::at(column, k)];
+        commit_copies();
+        if (c + 1 < chunks) {
+            read_a.put(panels_a + slot_a * SIZE_A, left_a);
+            left_a -= DEPTH;
+            if (c + 2 < chunks) read_a.next(left_a);
+            const float* panel_b = panels_b + slot_b * PanelB::SIZE;
+            wait_copies<STAGES - 2>();
+            show_to_tensor_cores();
+            __syncthreads();
+            load_fragments<STEPS, BN, B_ALONG_K>(raw, panel_b, wn * 64 + warp * 16,
+                                                 wk * STEPS * 8);
+            if (sums_columns) column_sum += sum_column<BN, B_ALONG_K>(panel_b);
         }
 #if PRECISION == TF32X3
         wait_products(chunk_sum);
@@ -183,16 +232,15 @@ __device__ __forceinline__ void warpgroup_tile(float* shared, const Product& p, 
 #else
         wait_products(sum);
 #endif
-        slot = slot + 1 == STAGES ? 0 : slot + 1;
     }
 
     wait_copies<0>();
     __syncthreads();  // the panels' memory now holds the sums
     const int pitch = sums_pitch(BN);
-    float* mine = shared + (wk * BM + wm * (BM / WM)) * pitch + wn * 64 + warp * 16;
+    float* mine = shared + (wk * BM + wm * (BM / WM) + (lane & 3) * 2) * pitch + wn * 64 +
+                  warp * 16 + (lane >> 2);
 #pragma unroll
     for (int i = 0; i < COUNT; ++i)
-        mine[(i / 4 * 8 + (lane & 3) * 2 + (i & 1)) * pitch + (lane >> 2) + (i & 2) * 4] = sum[i];
-    if (sums_columns && share < SHARES)
-        shared[WK * BM * pitch + share * BN + column] = column_sum;
+        mine[(i / 4 * 8 + (i & 1)) * pitch + (i & 2) * 4] = sum[i];
+    if (sums_columns) shared[WK * BM * pitch + threadIdx.x] = column_sum;
 }
