@@ -474,8 +474,8 @@ __device__ __forceinline__ void finish_tile(float* shared, const Product& p, int
 __device__ inline int ceil_of(int x, int y) { return x / y + (x % y != 0); }
 
 // Rows and columns of the tiles, in the order of matmul.py's TILES.
-__device__ inline int tile_rows(int t) { return t == 0 ? 16 : t == 1 ? 32 : t == 2 ? 64 : 128; }
-__device__ inline int tile_cols(int t) { return t == 0 ? 8 : t == 1 ? 32 : t < 4 ? 64 : 128; }
+__device__ inline int tile_rows(int t) { return t == 0 ? 16 : t == 1 ? 32 : t == 2 || t == 5 ? 64 : 128; }
+__device__ inline int tile_cols(int t) { return t == 0 || t == 5 ? 8 : t == 1 ? 32 : t < 4 ? 64 : 128; }
 
 // Tile `t` of the product's, counted along its rows of tiles. By whole clusters of blocks, of which
 // `p.split()` are at one tile.
@@ -505,6 +505,8 @@ __device__ __forceinline__ void multiply_tile(float* shared, const Product& p, i
         TILE(16, 8, 1, 1, 8, 64, 6)
     } else if (p.tile() == 1) {
         TILE(32, 32, 1, 1, 8, 64, 4)
+    } else if (p.tile() == 5) {
+        TILE(64, 8, 4, 1, 2, 64, 4)
 #if WARPGROUPS
     } else if (p.tile() == 2) {
         LARGE_TILE(64, 64, 1, 1, 2, 4)

@@ -79,6 +79,7 @@ TILES = (
     Tile(64, 64, 2, 32, 4, 4),
     Tile(128, 64, 2, 32, 3, 3),
     Tile(128, 128, 1, 32, 3, 3),
+    Tile(64, 8, 2, 64, 4),
 )
 
 #: Blocks that keep a large GPU busy; a larger tile is taken where it leaves as many.
