@@ -162,6 +162,7 @@ class CublasLt:
         compute = {
             "float32": cublas.ComputeType.COMPUTE_32F,
             "tf32": cublas.ComputeType.COMPUTE_32F_FAST_TF32,
+            "tf32x3": cublas.ComputeType.COMPUTE_32F,  # it has none of that accuracy on tensor cores
         }
         desc = lt.matmul_desc_create(int(compute[spec.precision]), _F32)
         operation = (cublas.Operation.N, cublas.Operation.T)

@@ -605,7 +605,8 @@ class CudaDevice(Device):
             return False
         if self._gemm == "cublaslt":
             return True
-        return matmul.is_large(spec.m, spec.n, spec.k, spec.precision)
+        warpgroups = self.arch == "sm_90"
+        return matmul.is_large(spec.m, spec.n, spec.k, spec.precision, warpgroups=warpgroups)
 
     def _kernel_call(
         self,

@@ -86,7 +86,7 @@ TILES = (
 _ENOUGH = 96
 
 #: Length of a sum from which two blocks share it, by tile. More blocks cost more than they save.
-_SPLIT_FROM = (2048, 1024, 512, 1024, 1024)
+_SPLIT_FROM = (2048, 1024, 512, 1024, 1024)  # the sixth is never split
 
 #: ``m, n, k`` of a product.
 Sizes = tuple[int, int, int]
@@ -102,16 +102,26 @@ _LARGE, _LARGE_SUM = 1 << 30, 1 << 12
 _FROM_BLOCKS, _FROM_NARROW = 128, 1 << 18
 
 
-def is_large(m: int, n: int, k: int, precision: Precision = "float32") -> bool:
+def is_large(
+    m: int, n: int, k: int, precision: Precision = "float32", *, warpgroups: bool = True
+) -> bool:
     """Whether a product is cuBLASLt's, where that is installed, and so has a launch of its own.
 
-    It shares long sums out over the GPU, and is faster at large products but those that it has no
-    code for. On an H200, 2,048 x 1,024 over 1,024 with bias and ReLU: cuBLASLt 99 us in float32 and
-    31 in TF32; these kernels 117 and 45, and 79 by three TF32 products.
+    It shares long sums out over the GPU, and is faster at large products in float32; in TF32 only
+    where the tensor cores take no warpgroups' products. On an H200, 2,048 x 1,024 over 1,024 with
+    bias and ReLU: cuBLASLt 99 us in float32 and 31 in TF32; these kernels 110 and 28 (45 without
+    warpgroups), and 51 by three TF32 products.
+
+    Args:
+        m, n, k: sizes.
+        precision: of the product.
+        warpgroups: whether it runs on Hopper (compute capability 9.0); a program that groups
+            products for any device takes it so.
     """
     if k >= _LARGE_SUM:
         return True
-    return precision != "tf32x3" and m * n * k >= _LARGE
+    by_cublaslt = precision == "float32" or (precision == "tf32" and not warpgroups)
+    return by_cublaslt and m * n * k >= _LARGE
 
 
 def _splits(tile: int, k: int) -> tuple[int, ...]:
@@ -121,12 +131,13 @@ def _splits(tile: int, k: int) -> tuple[int, ...]:
 def plan(sizes: Sequence[Sizes], largest_cluster: int = 8) -> list[tuple[int, int]]:
     """``(tile, split)`` of each product of one launch: the sizes alone decide, and so bits do.
 
-    All have the tile that is the largest which leaves enough blocks, but narrow outputs. Without
-    clusters of blocks no sum is split.
+    All have the tile that is the largest which leaves enough blocks; narrow outputs have their own
+    two. Without clusters of blocks no sum is split.
     """
     if largest_cluster < 2:
         return [(tile, 1) for tile, _ in plan(sizes)]
     narrow = [n <= TILES[0].cols for _, n, _ in sizes]
+    tall = sum(TILES[5].count(m, n) for m, n, _ in sizes if n <= TILES[5].cols) >= _ENOUGH
     wide = [size for size, is_narrow in zip(sizes, narrow, strict=True) if not is_narrow]
     chosen = 1, max((_splits(1, k)[-1] for _, _, k in wide), default=1)
     for tile in (4, 3, 2):
@@ -137,7 +148,7 @@ def plan(sizes: Sequence[Sizes], largest_cluster: int = 8) -> list[tuple[int, in
             chosen = tile, fits[0]
             break
     return [
-        (0, _splits(0, k)[-1]) if is_narrow else chosen
+        ((5, 1) if tall else (0, _splits(0, k)[-1])) if is_narrow else chosen
         for (_, _, k), is_narrow in zip(sizes, narrow, strict=True)
     ]
 
@@ -194,10 +205,13 @@ def arguments(
 ) -> dict[str, Any]:
     """The kernels' arguments for 1 to `MEMBERS` products.
 
+    The longest sums come first, so that blocks with less to do fill up the end.
+
     Args:
         products: ``(a, b, extra, out, (m, n, k), epilogue, trans_a, trans_b)`` of each.
         largest_cluster: blocks that a cluster can have; 1: there are none.
     """
+    products = sorted(products, key=lambda product: -product[4][2])
     plans = plan([sizes for _, _, _, _, sizes, *_ in products], largest_cluster)
     cluster = max(split for _, split in plans)
     args: dict[str, Any] = {}

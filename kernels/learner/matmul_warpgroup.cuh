@@ -160,23 +160,21 @@ __device__ __forceinline__ void warpgroup_tile(float* shared, const Product& p, 
     // The first row of tiles also sums b's columns: a thread has some k's of one column.
     const bool sums_columns = p.epilogue() == 4 && row0 == 0;
     float column_sum = 0.0f;
-    int slot_a = 0, slot_b = 0;  // of the chunk that the products come to next
+    int slot_a = 0, slot_b = 0;  // of the chunk that the products are at
 
 #pragma unroll 1
-    for (int c = 0; c < STAGES - 1; ++c, left_b -= DEPTH) {
+    for (int c = 0; c < STAGES; ++c, left_b -= DEPTH) {
         if (c < chunks) read_b.next(panels_b + c * PanelB::SIZE, left_b, b_wide);
         commit_copies();
     }
     if (chunks > 0) {
         read_a.next(left_a);
         read_a.put(panels_a, left_a);
-        left_a -= DEPTH;
-        if (chunks > 1) read_a.next(left_a);
-        wait_copies<STAGES - 2>();
+        wait_copies<STAGES - 1>();
         show_to_tensor_cores();
         __syncthreads();
-        load_fragments<STEPS, BN, B_ALONG_K>(raw, panels_b, wn * 64 + warp * 16,
-                                             wk * STEPS * 8);
+        if (chunks > 1) read_a.next(left_a -= DEPTH);
+        load_fragments<STEPS, BN, B_ALONG_K>(raw, panels_b, wn * 64 + warp * 16, wk * STEPS * 8);
         if (sums_columns) column_sum += sum_column<BN, B_ALONG_K>(panels_b);
     }
 #pragma unroll 1
@@ -206,21 +204,19 @@ __device__ __forceinline__ void warpgroup_tile(float* shared, const Product& p, 
         commit_products();
 
         slot_a = slot_a + 1 == PANELS_A ? 0 : slot_a + 1;
-        const int free_slot = slot_b == 0 ? STAGES - 1 : slot_b - 1;
-        slot_b = slot_b + 1 == STAGES ? 0 : slot_b + 1;
-        if (c + STAGES - 1 < chunks) {
-            read_b.next(panels_b + free_slot * PanelB::SIZE, left_b, b_wide);
-            left_b -= DEPTH;
-        }
-        commit_copies();
         if (c + 1 < chunks) {
             read_a.put(panels_a + slot_a * SIZE_A, left_a);
-            left_a -= DEPTH;
-            if (c + 2 < chunks) read_a.next(left_a);
-            const float* panel_b = panels_b + slot_b * PanelB::SIZE;
             wait_copies<STAGES - 2>();
-            show_to_tensor_cores();
+            show_to_tensor_cores();  // waits for all that was read, too: what comes next comes after
             __syncthreads();
+            if (c + 2 < chunks) read_a.next(left_a -= DEPTH);
+            if (c + STAGES < chunks) {
+                read_b.next(panels_b + slot_b * PanelB::SIZE, left_b, b_wide);
+                left_b -= DEPTH;
+            }
+            commit_copies();
+            slot_b = slot_b + 1 == STAGES ? 0 : slot_b + 1;
+            const float* panel_b = panels_b + slot_b * PanelB::SIZE;
             load_fragments<STEPS, BN, B_ALONG_K>(raw, panel_b, wn * 64 + warp * 16,
                                                  wk * STEPS * 8);
             if (sums_columns) column_sum += sum_column<BN, B_ALONG_K>(panel_b);

@@ -28,6 +28,7 @@ def f32(*values: float) -> np.ndarray:
         ([(512, 256, 256)] * 4, [(2, 1)] * 4),
         ([(64, 1024, 2048)], [(1, 2)]),
         ([(2048, 8, 1024)], [(0, 1)]),
+        ([(2048, 8, 1024)] * 3, [(5, 1)] * 3),  # 96 tiles of 64 x 8
         ([(1024, 7, 2048)], [(0, 2)]),
         ([(2048, 8, 1024), (2048, 1024, 64)], [(0, 1), (4, 1)]),
         ([(0, 5, 3)], [(0, 1)]),
@@ -62,7 +63,7 @@ def test_which_products_have_large_tiles(sizes, wide):
     ("size", "precision", "large"),
     [
         ((1024, 1024, 1024), "float32", True),
-        ((1024, 1024, 1024), "tf32", True),
+        ((1024, 1024, 1024), "tf32", False),
         ((1024, 1024, 1024), "tf32x3", False),  # cuBLASLt has none of these
         ((1024, 1024, 1023), "float32", False),
         ((4, 4, 4096), "tf32x3", True),
@@ -71,6 +72,20 @@ def test_which_products_have_large_tiles(sizes, wide):
 )
 def test_which_products_are_cublaslts(size, precision, large):
     assert matmul.is_large(*size, precision) is large
+
+
+def test_without_warpgroups_large_products_in_tf32_are_cublaslts_too():
+    assert matmul.is_large(1024, 1024, 1024, "tf32", warpgroups=False)
+    assert not matmul.is_large(1024, 1024, 1023, "tf32", warpgroups=False)
+    assert not matmul.is_large(1024, 1024, 1024, "tf32x3", warpgroups=False)
+
+
+def test_the_longest_sum_comes_first():
+    """The blocks that have least to do are the last to start."""
+    given = [(0, 0, None, 0, (64, 64, k), 0, False, False) for k in (512, 2048, 512, 1024)]
+    got = matmul.arguments([(f"a{i}", *rest) for i, (_, *rest) in enumerate(given)])
+    assert [got[f"k{i}"] for i in range(4)] == [2048, 1024, 512, 512]
+    assert [got[f"a{i}"] for i in range(4)] == ["a1", "a3", "a0", "a2"]
 
 
 def test_tf32_of_a_float():
