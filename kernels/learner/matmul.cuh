@@ -492,14 +492,15 @@ __device__ __forceinline__ void multiply_tile(float* shared, const Product& p, i
     else                                                                                 \
         tile<BM, BN, WM, WN, WK, DEPTH, STAGES, true, false>(shared, p, row0, col0);
 #if WARPGROUPS
-#define LARGE_TILE(BM, BN, WM, WN, WK, STAGES)                                             \
+    __shared__ unsigned long long barriers[2 * STAGED];
+#define LARGE_TILE(BM, BN, WM, WN, WK)                                                     \
     warps_a_sum = WK;                                                                      \
-    if (p.trans_a())                                                                         \
-        warpgroup_tile<BM, BN, WM, WN, WK, STAGES, false, false>(shared, p, row0, col0);   \
-    else if (p.trans_b())                                                                    \
-        warpgroup_tile<BM, BN, WM, WN, WK, STAGES, true, true>(shared, p, row0, col0);     \
+    if (p.trans_a())                                                                       \
+        warpgroup_tile<BM, BN, WM, WN, WK, false, false>(shared, barriers, p, row0, col0); \
+    else if (p.trans_b())                                                                  \
+        warpgroup_tile<BM, BN, WM, WN, WK, true, true>(shared, barriers, p, row0, col0);   \
     else                                                                                   \
-        warpgroup_tile<BM, BN, WM, WN, WK, STAGES, true, false>(shared, p, row0, col0);
+        warpgroup_tile<BM, BN, WM, WN, WK, true, false>(shared, barriers, p, row0, col0);
 #endif
     if (p.tile() == 0) {
         TILE(16, 8, 1, 1, 8, 64, 6)
@@ -509,11 +510,11 @@ __device__ __forceinline__ void multiply_tile(float* shared, const Product& p, i
         TILE(64, 8, 4, 1, 2, 64, 4)
 #if WARPGROUPS
     } else if (p.tile() == 2) {
-        LARGE_TILE(64, 64, 1, 1, 2, 4)
+        LARGE_TILE(64, 64, 1, 1, 2)
     } else if (p.tile() == 3) {
-        LARGE_TILE(128, 64, 2, 1, 1, 3)
+        LARGE_TILE(128, 64, 2, 1, 1)
     } else {
-        LARGE_TILE(128, 128, 1, 2, 1, 3)
+        LARGE_TILE(128, 128, 1, 2, 1)
     }
 #undef LARGE_TILE
 #else

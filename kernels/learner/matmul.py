@@ -42,7 +42,7 @@ class Tile:
     Attributes:
         shares: warps that share the k of a chunk between them.
         depth, stages: k's of a chunk, and chunks in flight.
-        right_stages: of the right factor's, where warpgroups compute the tile (Hopper's tensor
+        staged: chunks that shared memory holds where warpgroups compute the tile (Hopper's tensor
             cores, see matmul_warpgroup.cuh); 0: they never do.
     """
 
@@ -51,7 +51,7 @@ class Tile:
     shares: int
     depth: int
     stages: int
-    right_stages: int = 0
+    staged: int = 0
 
     def count(self, m: int, n: int) -> int:
         """Tiles of an [m, n] output."""
@@ -61,15 +61,14 @@ class Tile:
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block: the panels' stages, or the sums that follow them.
 
-        A warpgroup's left factor has three panels of two TF32 numbers an element, at a multiple
-        of 1,024 bytes.
+        A warpgroup's left factor has two TF32 numbers an element, at a multiple of 1,024 bytes.
         """
         left, right = (
             max(x * (self.depth + 4), self.depth * (x + 8)) for x in (self.rows, self.cols)
         )
-        staged = 256 + 3 * 2 * self.rows * self.depth + self.right_stages * right
+        staged = 256 + self.staged * (2 * self.rows * self.depth + right)
         sums = self.shares * self.rows * (self.cols + 4) + max(256, self.cols)
-        return 4 * max(self.stages * (left + right), sums, staged if self.right_stages else 0)
+        return 4 * max(self.stages * (left + right), sums, staged if self.staged else 0)
 
 
 #: As matmul.cuh has them, by number.
@@ -77,8 +76,8 @@ TILES = (
     Tile(16, 8, 8, 64, 6),
     Tile(32, 32, 8, 64, 4),
     Tile(64, 64, 2, 32, 4, 4),
-    Tile(128, 64, 2, 32, 3, 3),
-    Tile(128, 128, 1, 32, 3, 3),
+    Tile(128, 64, 2, 32, 3, 4),
+    Tile(128, 128, 1, 32, 3, 4),
     Tile(64, 8, 2, 64, 4),
 )
 

@@ -71,8 +71,9 @@ struct Staged {
                 put_unit(panel, i, x);
             }
         }
-        from += chunk;
     }
+
+    __device__ __forceinline__ void advance() { from += chunk; }
 
     __device__ __forceinline__ void put_unit(float* panel, int i, const float4& x) const {
         const int r = row + i * (ALONG_K ? 32 : 4);
@@ -119,15 +120,21 @@ __device__ __forceinline__ float sum_column(const float* panel) {
     return total;
 }
 
+// Chunks of a and b that shared memory holds.
+#define STAGED 4
+
 // As `tile`, which says what is left where. WN warpgroups share the columns of a tile, WM its rows,
-// WK the k's; WN * WM * WK = 2. STAGES: of b. While the tensor cores are at a chunk, its successor
-// is put into shared memory and read from there.
-template <int BM, int BN, int WM, int WN, int WK, int STAGES, bool A_ALONG_K, bool B_ALONG_K>
-__device__ __forceinline__ void warpgroup_tile(float* shared, const Product& p, int row0,
-                                               int col0) {
+// WK the k's; WN * WM * WK = 2.
+//
+// Both put half of each chunk of a into shared memory, two chunks ahead of their products, and say
+// so by a barrier that they don't wait at; by another that they are done with a chunk. So one may be
+// at its products while the other prepares its own.
+template <int BM, int BN, int WM, int WN, int WK, bool A_ALONG_K, bool B_ALONG_K>
+__device__ __forceinline__ void warpgroup_tile(float* shared, unsigned long long* barriers,
+                                               const Product& p, int row0, int col0) {
     const int DEPTH = 32, STEPS = DEPTH / 8 / WK, COUNT = BM / WM / 2;
     typedef Panel<BN, DEPTH, B_ALONG_K> PanelB;
-    const int SIZE_A = BM * DEPTH * (PRECISION == TF32X3 ? 2 : 1), PANELS_A = 3;
+    const int SIZE_A = BM * DEPTH * (PRECISION == TF32X3 ? 2 : 1);
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, group = threadIdx.x >> 7;
     const int wk = group % WK, wn = group / WK % WN, wm = group / (WK * WN);
     const int all_chunks = p.k / DEPTH + (p.k % DEPTH != 0);
@@ -141,13 +148,13 @@ __device__ __forceinline__ void warpgroup_tile(float* shared, const Product& p, 
     const unsigned int start = (unsigned int)__cvta_generic_to_shared(shared);
     const int skipped = (1024 - (start & 1023) & 1023) / 4;
     float* panels_a = shared + skipped;
-    float* panels_b = panels_a + PANELS_A * SIZE_A;
+    float* panels_b = panels_a + STAGED * SIZE_A;
+    // Of each stage: that a chunk is there, and that it is done with.
+    const unsigned int there = (unsigned int)__cvta_generic_to_shared(barriers);
+    const unsigned int free = there + STAGED * 8;
     const unsigned int mine_a = start + (skipped + wm * (BM / WM) * DEPTH) * 4;
     Staged<BM, A_ALONG_K> read_a(p.a, row0, k0, p.m, p.k);
     Reader<BN, DEPTH, B_ALONG_K> read_b(p.b, col0, k0, p.n, p.k);
-    float raw[STEPS * 4];
-#pragma unroll
-    for (int i = 0; i < STEPS * 4; ++i) raw[i] = 0.0f;
 
     float sum[COUNT];
 #pragma unroll
@@ -160,32 +167,50 @@ __device__ __forceinline__ void warpgroup_tile(float* shared, const Product& p, 
     // The first row of tiles also sums b's columns: a thread has some k's of one column.
     const bool sums_columns = p.epilogue() == 4 && row0 == 0;
     float column_sum = 0.0f;
-    int slot_a = 0, slot_b = 0;  // of the chunk that the products are at
-
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int i = 0; i < 2 * STAGED; ++i) begin_barrier(there + i * 8, THREADS / 32);
+    }
+    __syncthreads();
 #pragma unroll 1
-    for (int c = 0; c < STAGES; ++c, left_b -= DEPTH) {
+    for (int c = 0; c < STAGED - 1; ++c, left_b -= DEPTH) {
         if (c < chunks) read_b.next(panels_b + c * PanelB::SIZE, left_b, b_wide);
         commit_copies();
     }
     if (chunks > 0) {
         read_a.next(left_a);
-        read_a.put(panels_a, left_a);
-        wait_copies<STAGES - 1>();
+        Staged<BM, A_ALONG_K> first = read_a;
+        read_a.advance();
+        if (chunks > 1) read_a.next(left_a - DEPTH);
+        first.put(panels_a, left_a);
+        left_a -= DEPTH;
+        wait_copies<STAGED - 2>();
         show_to_tensor_cores();
-        __syncthreads();
-        if (chunks > 1) read_a.next(left_a -= DEPTH);
-        load_fragments<STEPS, BN, B_ALONG_K>(raw, panels_b, wn * 64 + warp * 16, wk * STEPS * 8);
-        if (sums_columns) column_sum += sum_column<BN, B_ALONG_K>(panels_b);
+        arrive(there);
+    }
+    if (chunks > 1) {
+        read_a.put(panels_a + SIZE_A, left_a);
+        left_a -= DEPTH;
+        read_a.advance();
+        if (chunks > 2) read_a.next(left_a);
+        wait_copies<STAGED - 3>();
+        show_to_tensor_cores();
+        arrive(there + 8);
     }
 #pragma unroll 1
     for (int c = 0; c < chunks; ++c) {
+        const int stage = c % STAGED;
+        wait_phase(there + stage * 8, c / STAGED & 1);
+        const float* panel_b = panels_b + stage * PanelB::SIZE;
+        float raw[STEPS * 4];
+        load_fragments<STEPS, BN, B_ALONG_K>(raw, panel_b, wn * 64 + warp * 16, wk * STEPS * 8);
         Factor<4> b[STEPS];
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
 #pragma unroll
             for (int e = 0; e < 4; ++e) b[s].set(e, raw[s * 4 + e]);
         const unsigned long long panel =
-            panel_descriptor(mine_a + slot_a * (SIZE_A * 4), wk * STEPS * 8);
+            panel_descriptor(mine_a + stage * (SIZE_A * 4), wk * STEPS * 8);
         begin_products();
 #if PRECISION == TF32X3
         // The small terms first.
@@ -203,35 +228,42 @@ __device__ __forceinline__ void warpgroup_tile(float* shared, const Product& p, 
 #endif
         commit_products();
 
-        slot_a = slot_a + 1 == PANELS_A ? 0 : slot_a + 1;
-        if (c + 1 < chunks) {
-            read_a.put(panels_a + slot_a * SIZE_A, left_a);
-            wait_copies<STAGES - 2>();
-            show_to_tensor_cores();  // waits for all that was read, too: what comes next comes after
-            __syncthreads();
-            if (c + 2 < chunks) read_a.next(left_a -= DEPTH);
-            if (c + STAGES < chunks) {
-                read_b.next(panels_b + slot_b * PanelB::SIZE, left_b, b_wide);
-                left_b -= DEPTH;
-            }
+        // Beside the products, for those of later chunks:
+        if (sums_columns) column_sum += sum_column<BN, B_ALONG_K>(panel_b);
+        if (c + 2 < chunks) {
+            const int next = (c + 2) % STAGED;
+            if (c >= STAGED - 2) wait_phase(free + next * 8, (c + 2) / STAGED + 1 & 1);
+            read_a.put(panels_a + next * SIZE_A, left_a);
+            wait_copies<0>();
+            show_to_tensor_cores();
+            arrive(there + next * 8);
+        }
+        if (c + 3 < chunks) {
+            read_a.advance();
+            read_a.next(left_a -= DEPTH);
+            const int next = (c + 3) % STAGED;
+            if (c >= STAGED - 3) wait_phase(free + next * 8, (c + 3) / STAGED + 1 & 1);
+            read_b.next(panels_b + next * PanelB::SIZE, left_b, b_wide);
             commit_copies();
-            slot_b = slot_b + 1 == STAGES ? 0 : slot_b + 1;
-            const float* panel_b = panels_b + slot_b * PanelB::SIZE;
-            load_fragments<STEPS, BN, B_ALONG_K>(raw, panel_b, wn * 64 + warp * 16,
-                                                 wk * STEPS * 8);
-            if (sums_columns) column_sum += sum_column<BN, B_ALONG_K>(panel_b);
+            left_b -= DEPTH;
         }
 #if PRECISION == TF32X3
         wait_products(chunk_sum);
+        arrive(free + stage * 8);
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) sum[i] += chunk_sum[i];
 #else
         wait_products(sum);
+        arrive(free + stage * 8);
 #endif
     }
 
     wait_copies<0>();
     __syncthreads();  // the panels' memory now holds the sums
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int i = 0; i < 2 * STAGED; ++i) end_barrier(there + i * 8);
+    }
     const int pitch = sums_pitch(BN);
     float* mine = shared + (wk * BM + wm * (BM / WM) + (lane & 3) * 2) * pitch + wn * 64 +
                   warp * 16 + (lane >> 2);

@@ -15,6 +15,40 @@ __device__ inline unsigned long long panel_descriptor(unsigned int address, int 
            1ull << 62;
 }
 
+// A barrier in shared memory on which `count` warps arrive in each phase, without waiting.
+__device__ inline void begin_barrier(unsigned int barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+__device__ inline void end_barrier(unsigned int barrier) {
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+// What this warp did before is done for who waits for the phase.
+__device__ inline void arrive(unsigned int barrier) {
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0)
+        asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(
+                         barrier)
+                     : "memory");
+}
+
+// Whether a phase has ended: the first, third, ... for `odd` 0, the second, fourth, ... for 1.
+__device__ inline bool phase_ended(unsigned int barrier, int odd) {
+    int ended;
+    asm volatile(
+        "{ .reg .pred done; mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;"
+        " selp.b32 %0, 1, 0, done; }"
+        : "=r"(ended)
+        : "r"(barrier), "r"(odd)
+        : "memory");
+    return ended;
+}
+
+__device__ inline void wait_phase(unsigned int barrier, int odd) {
+    while (!phase_ended(barrier, odd)) {}
+}
+
 // What this thread has written to shared memory is there for the tensor cores, once a barrier has
 // made it so for everybody.
 __device__ inline void show_to_tensor_cores() {
