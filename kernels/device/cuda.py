@@ -565,7 +565,7 @@ class CudaDevice(Device):
         """
         if any(s.trans_a and s.trans_b for s in specs):
             return ""
-        if not matmul.is_wide([(s.m, s.n, s.k) for s in specs]):
+        if not matmul.is_wide([(s.m, s.n, s.k) for s in specs], self.largest_shared):
             return ""
         precisions = {s.precision for s in specs}
         takes_tf32 = len(precisions) == 1 and self._gpu.compute_capability.major >= 8
@@ -579,7 +579,7 @@ class CudaDevice(Device):
             )
             for p in members
         ]  # fmt: skip
-        return matmul.arguments(products, self.largest_cluster)
+        return matmul.arguments(products, self.largest_cluster, self.largest_shared)
 
     def matmul_launches(self, spec: Matmul) -> tuple[int, int]:
         """One for our kernel; for cuBLASLt its own, one or two, and ours for a ReLU.
@@ -605,8 +605,7 @@ class CudaDevice(Device):
             return False
         if self._gemm == "cublaslt":
             return True
-        warpgroups = self.arch == "sm_90"
-        return matmul.is_large(spec.m, spec.n, spec.k, spec.precision, warpgroups=warpgroups)
+        return matmul.is_large(spec.m, spec.n, spec.k, spec.precision)
 
     def _kernel_call(
         self,

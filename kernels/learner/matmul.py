@@ -58,17 +58,27 @@ class Tile:
         return -(-m // self.rows) * -(-n // self.cols)
 
     @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block: the panels' stages, or the sums that follow them.
-
-        A warpgroup's left factor has two TF32 numbers an element, at a multiple of 1,024 bytes.
-        """
-        left, right = (
-            max(x * (self.depth + 4), self.depth * (x + 8)) for x in (self.rows, self.cols)
-        )
-        staged = 256 + self.staged * (2 * self.rows * self.depth + right)
+    def least_bytes(self) -> int:
+        """Dynamic shared memory of a block: the panels' stages, or the sums that follow them."""
         sums = self.shares * self.rows * (self.cols + 4) + max(256, self.cols)
-        return 4 * max(self.stages * (left + right), sums, staged if self.staged else 0)
+        return 4 * max(self.stages * (_panel(self, self.rows) + _panel(self, self.cols)), sums)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The same where warpgroups compute the tile.
+
+        The left factor then has two TF32 numbers an element, at a multiple of 1,024 bytes.
+        """
+        chunk = 2 * self.rows * self.depth + _panel(self, self.cols)
+        return max(self.least_bytes, 4 * (256 + self.staged * chunk) if self.staged else 0)
+
+    def bytes_within(self, limit: int) -> int:
+        """What is asked for where a block can have `limit` bytes: all GPUs with warpgroups can."""
+        return self.shared_bytes if self.shared_bytes <= limit else self.least_bytes
+
+
+def _panel(tile: Tile, across: int) -> int:
+    return max(across * (tile.depth + 4), tile.depth * (across + 8))
 
 
 #: As matmul.cuh has them, by number.
@@ -96,50 +106,50 @@ Precision = Literal["float32", "tf32", "tf32x3"]
 #: Multiply-adds, or terms of a sum, from which a product is large.
 _LARGE, _LARGE_SUM = 1 << 30, 1 << 12
 
+#: Bytes of shared memory that a block can have on large GPUs from Hopper on.
+_LARGEST_SHARED = 227 * 1024
+
 #: Blocks of the second tile from which these kernels are faster than `gemm`, which has smaller
 #: ones; and elements of the left factor from which they are where the output is narrow.
 _FROM_BLOCKS, _FROM_NARROW = 128, 1 << 18
 
 
-def is_large(
-    m: int, n: int, k: int, precision: Precision = "float32", *, warpgroups: bool = True
-) -> bool:
+def is_large(m: int, n: int, k: int, precision: Precision = "float32") -> bool:
     """Whether a product is cuBLASLt's, where that is installed, and so has a launch of its own.
 
-    It shares long sums out over the GPU, and is faster at large products in float32; in TF32 only
-    where the tensor cores take no warpgroups' products. On an H200, 2,048 x 1,024 over 1,024 with
-    bias and ReLU: cuBLASLt 99 us in float32 and 31 in TF32; these kernels 110 and 28 (45 without
-    warpgroups), and 51 by three TF32 products.
-
-    Args:
-        m, n, k: sizes.
-        precision: of the product.
-        warpgroups: whether it runs on Hopper (compute capability 9.0); a program that groups
-            products for any device takes it so.
+    It shares long sums out over the GPU, and is faster at large products but those that it has no
+    code for. On an H200, 2,048 x 1,024 over 1,024 with bias and ReLU: cuBLASLt 99 us in float32 and
+    31 in TF32; these kernels 110 and 29, and 46 by three TF32 products; but a gradient of weights of
+    1,024 x 1,024 over 2,048 in TF32 33 us by cuBLASLt, and 52 by these.
     """
     if k >= _LARGE_SUM:
         return True
-    by_cublaslt = precision == "float32" or (precision == "tf32" and not warpgroups)
-    return by_cublaslt and m * n * k >= _LARGE
+    return precision != "tf32x3" and m * n * k >= _LARGE
 
 
 def _splits(tile: int, k: int) -> tuple[int, ...]:
     return (1, 2) if k >= _SPLIT_FROM[tile] else (1,)
 
 
-def plan(sizes: Sequence[Sizes], largest_cluster: int = 8) -> list[tuple[int, int]]:
+def plan(
+    sizes: Sequence[Sizes], largest_cluster: int = 8, largest_shared: int = _LARGEST_SHARED
+) -> list[tuple[int, int]]:
     """``(tile, split)`` of each product of one launch: the sizes alone decide, and so bits do.
 
     All have the tile that is the largest which leaves enough blocks; narrow outputs have their own
-    two. Without clusters of blocks no sum is split.
+    two. Without clusters of blocks no sum is split, and no tile needs more shared memory than a
+    block can have.
     """
     if largest_cluster < 2:
-        return [(tile, 1) for tile, _ in plan(sizes)]
+        return [(tile, 1) for tile, _ in plan(sizes, largest_shared=largest_shared)]
     narrow = [n <= TILES[0].cols for _, n, _ in sizes]
     tall = sum(TILES[5].count(m, n) for m, n, _ in sizes if n <= TILES[5].cols) >= _ENOUGH
+    tall = tall and TILES[5].least_bytes <= largest_shared
     wide = [size for size, is_narrow in zip(sizes, narrow, strict=True) if not is_narrow]
     chosen = 1, max((_splits(1, k)[-1] for _, _, k in wide), default=1)
     for tile in (4, 3, 2):
+        if TILES[tile].least_bytes > largest_shared:
+            continue
         count = sum(TILES[tile].count(m, n) for m, n, _ in wide)
         shortest = min((k for _, _, k in wide), default=0)
         fits = [s for s in _splits(tile, shortest) if count * s >= _ENOUGH]
@@ -152,8 +162,13 @@ def plan(sizes: Sequence[Sizes], largest_cluster: int = 8) -> list[tuple[int, in
     ]
 
 
-def is_wide(sizes: Sequence[Sizes]) -> bool:
-    """Whether products of these sizes in one launch are faster here than by `gemm`'s tiles."""
+def is_wide(sizes: Sequence[Sizes], largest_shared: int = _LARGEST_SHARED) -> bool:
+    """Whether products of these sizes in one launch are faster here than by `gemm`'s tiles.
+
+    Never where a block can't have the shared memory that the small tiles here need.
+    """
+    if max(TILES[0].least_bytes, TILES[1].least_bytes) > largest_shared:
+        return False
     blocks = sum(TILES[1].count(m, n) * _splits(1, k)[-1] for m, n, k in sizes)
     narrow = any(n <= TILES[0].cols and m * k >= _FROM_NARROW for m, n, k in sizes)
     return narrow or blocks >= _FROM_BLOCKS
@@ -201,6 +216,7 @@ def as_tf32(x: NDArray[np.float32]) -> NDArray[np.float32]:
 def arguments(
     products: Sequence[tuple[Any, Any, Any, Any, Sizes, int, bool, bool]],
     largest_cluster: int = 8,
+    largest_shared: int = _LARGEST_SHARED,
 ) -> dict[str, Any]:
     """The kernels' arguments for 1 to `MEMBERS` products.
 
@@ -209,9 +225,10 @@ def arguments(
     Args:
         products: ``(a, b, extra, out, (m, n, k), epilogue, trans_a, trans_b)`` of each.
         largest_cluster: blocks that a cluster can have; 1: there are none.
+        largest_shared: bytes of shared memory that a block can have.
     """
     products = sorted(products, key=lambda product: -product[4][2])
-    plans = plan([sizes for _, _, _, _, sizes, *_ in products], largest_cluster)
+    plans = plan([sizes for _, _, _, _, sizes, *_ in products], largest_cluster, largest_shared)
     cluster = max(split for _, split in plans)
     args: dict[str, Any] = {}
     turns = 0
@@ -231,7 +248,7 @@ def arguments(
             f"k{i}": k,
             f"form{i}": packed,
         }
-    shared = max(TILES[tile].shared_bytes for tile, _ in plans)
+    shared = max(TILES[tile].bytes_within(largest_shared) for tile, _ in plans)
     return {**args, "turns": turns, "cluster": cluster, "shared_bytes": shared}
 
 
@@ -254,8 +271,8 @@ def multiply(
         trans_a, trans_b = packed & 1, packed >> 1 & 1
         if trans_a and trans_b:
             raise ValueError(f"member {i} has both factors transposed; leave that to gemm")
-        if shared_bytes < tile.shared_bytes:
-            raise ValueError(f"tile {number} needs {tile.shared_bytes} bytes of shared memory")
+        if shared_bytes < tile.least_bytes:
+            raise ValueError(f"tile {number} needs {tile.least_bytes} bytes of shared memory")
         if split not in (1, 2, 4, 8) or cluster % split:
             raise ValueError(f"a cluster of {cluster} blocks can't be split by {split}")
         m, n = given["m"], given["n"]

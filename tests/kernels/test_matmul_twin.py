@@ -43,6 +43,26 @@ def test_no_sum_is_split_without_clusters():
 
 
 @pytest.mark.parametrize(
+    ("kib", "want"),
+    [
+        (227, (4, 205_824)),  # Hopper: with what warpgroups need
+        (163, (4, 110_592)),
+        (99, (3, 82_944)),  # Ada: 110,592 bytes are too many
+    ],
+)
+def test_tiles_fit_the_shared_memory_of_a_block(kib, want):
+    product = ("a", "b", None, "out", (2048, 1024, 1024), 0, False, False)
+    got = matmul.arguments([product], largest_cluster=1, largest_shared=kib * 1024)
+    assert (got["form0"] >> 5 & 7, got["shared_bytes"]) == want
+
+
+def test_large_tiles_are_not_for_gpus_of_little_shared_memory():
+    """Turing: 64 KiB, of which the second tile needs 80."""
+    assert matmul.is_wide([(2048, 1024, 1024)], 99 * 1024)
+    assert not matmul.is_wide([(2048, 1024, 1024)], 64 * 1024)
+
+
+@pytest.mark.parametrize(
     ("sizes", "wide"),
     [
         ([(64, 256, 256)] * 3, False),  # 48 tiles of 32 x 32
@@ -63,7 +83,7 @@ def test_which_products_have_large_tiles(sizes, wide):
     ("size", "precision", "large"),
     [
         ((1024, 1024, 1024), "float32", True),
-        ((1024, 1024, 1024), "tf32", False),
+        ((1024, 1024, 1024), "tf32", True),
         ((1024, 1024, 1024), "tf32x3", False),  # cuBLASLt has none of these
         ((1024, 1024, 1023), "float32", False),
         ((4, 4, 4096), "tf32x3", True),
@@ -72,12 +92,6 @@ def test_which_products_have_large_tiles(sizes, wide):
 )
 def test_which_products_are_cublaslts(size, precision, large):
     assert matmul.is_large(*size, precision) is large
-
-
-def test_without_warpgroups_large_products_in_tf32_are_cublaslts_too():
-    assert matmul.is_large(1024, 1024, 1024, "tf32", warpgroups=False)
-    assert not matmul.is_large(1024, 1024, 1023, "tf32", warpgroups=False)
-    assert not matmul.is_large(1024, 1024, 1024, "tf32x3", warpgroups=False)
 
 
 def test_the_longest_sum_comes_first():
