@@ -26,6 +26,10 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 #: The folder that ``#include "common/layout.cuh"`` is relative to, in your own kernels too.
 INCLUDE = Path(__file__).parent
 
+#: What NVRTC is asked for instead: with what the next architecture does not have. There is no later
+#: minor of 9.0 that a cubin would have to run on, and its tensor cores can't be had otherwise.
+_TARGETS = {"sm_90": "sm_90a"}
+
 _STANDARD = "c++17"
 _MAGIC = b"onegraph-cubin-1"
 _unwritable: set[tuple[Path, str]] = set()
@@ -128,7 +132,7 @@ def _nvrtc(source: str, name: str, arch: str, include: tuple[Path, ...], *, fma:
 
     options = ProgramOptions(
         name=f"{name}.cu",
-        arch=arch,
+        arch=_TARGETS.get(arch, arch),
         std=_STANDARD,
         include_path=[str(folder) for folder in include],
         fma=fma,
@@ -177,7 +181,7 @@ def _digest_of(folder: Path, pattern: str) -> str:
 
 def _key(source: str, name: str, arch: str, include: tuple[Path, ...], *, fma: bool) -> str:
     headers = [_headers_digest(folder) for folder in include]
-    parts = [source, name, arch, fma, _STANDARD, headers, _nvrtc_version()]
+    parts = [source, name, _TARGETS.get(arch, arch), fma, _STANDARD, headers, _nvrtc_version()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
 
 

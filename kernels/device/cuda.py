@@ -573,7 +573,7 @@ class CudaDevice(Device):
         """
         if any(s.trans_a and s.trans_b for s in specs):
             return ""
-        if not matmul.is_wide([(s.m, s.n, s.k) for s in specs]):
+        if not matmul.is_wide([(s.m, s.n, s.k) for s in specs], self.largest_shared):
             return ""
         precisions = {s.precision for s in specs}
         takes_tf32 = len(precisions) == 1 and self._gpu.compute_capability.major >= 8
@@ -587,7 +587,7 @@ class CudaDevice(Device):
             )
             for p in members
         ]  # fmt: skip
-        return matmul.arguments(products, self.largest_cluster)
+        return matmul.arguments(products, self.largest_cluster, self.largest_shared)
 
     def matmul_launches(self, spec: Matmul) -> tuple[int, int]:
         """One for our kernel; for cuBLASLt its own, one or two, and ours for a ReLU.

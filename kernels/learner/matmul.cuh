@@ -70,8 +70,14 @@ struct Reader {
     // bytes at a time, which the matrix's alignment and its contiguous width must allow.
     __device__ inline void next(float* panel, int left, bool wide) {
         const int across = ALONG_K ? left : rows, lines = ALONG_K ? rows : left;
-        if (wide) {
+        if (wide && LINES % STEP == 0 && rows >= ROWS && left >= DEPTH) {  // all of it is there
+            float* to = panel + line * P::PITCH + within;
+            const float* at = from;
 #pragma unroll
+            for (int i = 0; i < UNITS; ++i, at += STEP * pitch)
+                copy_async<16>(to + i * STEP * P::PITCH, at, true);
+        } else if (wide) {
+#pragma unroll 1
             for (int i = 0; i < UNITS; ++i) {
                 const int l = line + i * STEP;
                 if (LINES % STEP != 0 && l >= LINES) break;
@@ -96,6 +102,7 @@ template <int M, int N, bool A_ALONG_K, bool B_ALONG_K>
 struct Sums {
     static const int TM = M / 8, TN = N / 4, COUNT = TM * TN;
     static const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;
+    static const int BESIDE = !B_ALONG_K && VN == 4 ? 4 : 1;  // sums that are side by side
     float sum[COUNT];
 
     __device__ static inline int row_of(int i) {
@@ -189,7 +196,7 @@ struct Factor {
 
 template <int M, int N, bool A_ALONG_K, bool B_ALONG_K>
 struct Sums {
-    static const int TM = M / 16, TN = N / 8, COUNT = TM * TN * 4;
+    static const int TM = M / 16, TN = N / 8, COUNT = TM * TN * 4, BESIDE = 1;
     float sum[COUNT];
 #if PRECISION == TF32X3
     float part[COUNT];  // of a chunk: the tensor cores truncate when they add, so sums stay short
@@ -260,6 +267,10 @@ struct Sums {
 
 #endif
 
+// From one row of a tile's sums in shared memory to the next, of `cols` sums each: so that neither who
+// writes rows nor who writes columns meets many others in a bank.
+__device__ constexpr int sums_pitch(int cols) { return cols + 4; }
+
 // Threads among which the k's of a column of a tile are shared where columns are summed.
 __device__ constexpr int column_shares(int cols) { return THREADS / cols; }
 
@@ -269,7 +280,14 @@ struct Product {
     const float* b;
     float* extra;
     float* out;
-    int m, n, k, trans_a, trans_b, epilogue, tile, split;
+    int m, n, k;
+    int form;  // one bit each for the transposes, three each for the epilogue and the tile, the split
+
+    __device__ inline int trans_a() const { return form & 1; }
+    __device__ inline int trans_b() const { return form >> 1 & 1; }
+    __device__ inline int epilogue() const { return form >> 2 & 7; }
+    __device__ inline int tile() const { return form >> 5 & 7; }
+    __device__ inline int split() const { return form >> 8; }
 };
 
 __device__ inline bool is_wide(const float* pointer, int contiguous) {
@@ -285,7 +303,7 @@ __device__ inline float finish(float total, float other, int epilogue) {
 
 template <int BM, int BN, int WM, int WN, int WK, int DEPTH, int STAGES, bool A_ALONG_K,
           bool B_ALONG_K>
-__device__ inline void tile(float* shared, const Product& p, int row0, int col0) {
+__device__ __forceinline__ void tile(float* shared, const Product& p, int row0, int col0) {
     typedef Panel<BM, DEPTH, A_ALONG_K> PanelA;
     typedef Panel<BN, DEPTH, B_ALONG_K> PanelB;
     typedef Sums<BM / WM, BN / WN, A_ALONG_K, B_ALONG_K> WarpSums;
@@ -294,8 +312,8 @@ __device__ inline void tile(float* shared, const Product& p, int row0, int col0)
     const int wk = warp % WK, wn = warp / WK % WN, wm = warp / (WK * WN);
     // The chunks of this block: its share, of the cluster's blocks that are at this tile.
     const int all_chunks = p.k / DEPTH + (p.k % DEPTH != 0);
-    const int part = cluster_rank() % p.split;
-    const int run = (all_chunks + p.split - 1) / p.split;
+    const int part = cluster_rank() % p.split();
+    const int run = (all_chunks + p.split() - 1) / p.split();
     const int k0 = min(part * run, all_chunks) * DEPTH;
     const int chunks = min(run, all_chunks - min(part * run, all_chunks));
     const bool a_wide = is_wide(p.a, A_ALONG_K ? p.k : p.m);
@@ -307,7 +325,7 @@ __device__ inline void tile(float* shared, const Product& p, int row0, int col0)
 #pragma unroll
     for (int i = 0; i < WarpSums::COUNT; ++i) sums.sum[i] = 0.0f;
     // The first row of tiles also sums b's columns: a thread has some k's of one column.
-    const bool sums_columns = p.epilogue == 4 && row0 == 0;
+    const bool sums_columns = p.epilogue() == 4 && row0 == 0;
     const int column = threadIdx.x % BN, share = threadIdx.x / BN;
     const int SHARES = column_shares(BN);
     float column_sum = 0.0f;
@@ -347,29 +365,42 @@ __device__ inline void tile(float* shared, const Product& p, int row0, int col0)
 
     wait_copies<0>();
     __syncthreads();  // the panels' memory now holds the warps' sums
-    const int pitch = BN + 8;
+    const int pitch = sums_pitch(BN);
     float* mine = shared + wk * BM * pitch + wm * (BM / WM) * pitch + wn * (BN / WN);
 #pragma unroll
-    for (int i = 0; i < WarpSums::COUNT; ++i)
-        mine[WarpSums::row_of(i) * pitch + WarpSums::col_of(i)] = sums.sum[i];
+    for (int i = 0; i < WarpSums::COUNT; i += WarpSums::BESIDE) {
+        float* to = mine + WarpSums::row_of(i) * pitch + WarpSums::col_of(i);
+        if (WarpSums::BESIDE == 4)
+            *reinterpret_cast<float4*>(to) = make_float4(sums.sum[i], sums.sum[i + 1],
+                                                         sums.sum[i + 2], sums.sum[i + 3]);
+        else
+            to[0] = sums.sum[i];
+    }
     if (sums_columns && share < SHARES)
         shared[WK * BM * pitch + share * BN + column] = column_sum;
 }
 
+#if PRECISION != FLOAT32 && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define WARPGROUPS 1
+#include "learner/matmul_warpgroup.cuh"
+#else
+#define WARPGROUPS 0
+#endif
+
 // What `tile` left in the shared memories of a tile's blocks, added up and on its way out: WK times
 // `bm` x `bn` sums, and of b's columns `shares` each. By all blocks of the tile, a share each.
-__device__ inline void finish_tile(float* shared, const Product& p, int row0, int col0, int bm,
+__device__ __forceinline__ void finish_tile(float* shared, const Product& p, int row0, int col0, int bm,
                                    int bn, int wk, int shares) {
-    const int part = cluster_rank() % p.split, first_rank = cluster_rank() - part;
-    const int pitch = bn + 8;
-    const int shift = bn == 8 ? 1 : bn == 32 ? 3 : bn == 64 ? 4 : 5;  // of units in a row
-    if (p.split > 1) cluster_barrier();
+    const int part = cluster_rank() % p.split(), first_rank = cluster_rank() - part;
+    const int pitch = sums_pitch(bn);
+    const int shift = bn == 8 ? 1 : bn == 32 ? 3 : bn == 64 ? 4 : 5;  // of fours in a row
+    if (p.split() > 1) cluster_barrier();
     else __syncthreads();
     const int column = threadIdx.x;
-    if (p.epilogue == 4 && row0 == 0 && part == 0 && column < bn && col0 + column < p.n) {
+    if (p.epilogue() == 4 && row0 == 0 && part == 0 && column < bn && col0 + column < p.n) {
         float total = 0.0f;
 #pragma unroll 1
-        for (int b = 0; b < p.split; ++b) {
+        for (int b = 0; b < p.split(); ++b) {
             const unsigned int from =
                 cluster_address(shared + wk * bm * pitch + column, first_rank + b);
 #pragma unroll 4
@@ -377,103 +408,143 @@ __device__ inline void finish_tile(float* shared, const Product& p, int row0, in
         }
         p.extra[col0 + column] = total;
     }
-    const bool wide = is_wide(p.out, p.n) && (p.epilogue != 3 || is_wide(p.extra, p.n));
-#pragma unroll 2
-    for (int u = part * THREADS + threadIdx.x; u < bm << shift; u += p.split * THREADS) {
-        const int r = u >> shift, c = (u & (1 << shift) - 1) * 4;
-        const int row = row0 + r, col = col0 + c;
-        if (row >= p.m || col >= p.n) continue;
-        const long long at = (long long)row * p.n + col;
-        float other[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (p.epilogue == 3 && wide) {
-            const float4 f = *reinterpret_cast<const float4*>(p.extra + at);
-            other[0] = f.x, other[1] = f.y, other[2] = f.z, other[3] = f.w;
-        } else if (p.epilogue > 0 && p.epilogue < 4) {
+    const bool wide = is_wide(p.out, p.n) && (p.epilogue() != 3 || is_wide(p.extra, p.n));
+    // A thread has four columns, and every STEP-th row of its block's share.
+    const int c = (threadIdx.x & (1 << shift) - 1) * 4, col = col0 + c, step = THREADS >> shift;
+    float bias[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (p.epilogue() == 1 || p.epilogue() == 2) {
 #pragma unroll
-            for (int j = 0; j < 4; ++j)
-                if (col + j < p.n) other[j] = p.extra[p.epilogue == 3 ? at + j : col + j];
-        }
-        float total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        const float* mine = shared + r * pitch + c;
-#pragma unroll 1
-        for (int b = 0; b < p.split; ++b) {
-            const unsigned int from = p.split > 1 ? cluster_address(mine, first_rank + b) : 0;
-#pragma unroll 1
-            for (int w = 0; w < wk; ++w) {
-                const int at = w * bm * pitch;
-                const float4 f = p.split > 1 ? cluster_load4(from + at * 4)
-                                             : *reinterpret_cast<const float4*>(mine + at);
-                total[0] += f.x, total[1] += f.y, total[2] += f.z, total[3] += f.w;
+        for (int j = 0; j < 4; ++j)
+            if (col + j < p.n) bias[j] = p.extra[col + j];
+    }
+    if (p.split() == 1 && wk == 1 && wide) {
+        if (col < p.n) {
+#pragma unroll 4
+            for (int r = threadIdx.x >> shift; r < bm; r += step) {
+                const int row = row0 + r;
+                if (row >= p.m) break;
+                const long long at = (long long)row * p.n + col;
+                float4 other = make_float4(bias[0], bias[1], bias[2], bias[3]);
+                if (p.epilogue() == 3) other = *reinterpret_cast<const float4*>(p.extra + at);
+                const float4 f = *reinterpret_cast<const float4*>(shared + r * pitch + c);
+                *reinterpret_cast<float4*>(p.out + at) = make_float4(
+                    finish(f.x, other.x, p.epilogue()), finish(f.y, other.y, p.epilogue()),
+                    finish(f.z, other.z, p.epilogue()), finish(f.w, other.w, p.epilogue()));
             }
         }
-#pragma unroll
-        for (int j = 0; j < 4; ++j) total[j] = finish(total[j], other[j], p.epilogue);
-        if (wide) {
-            *reinterpret_cast<float4*>(p.out + at) =
-                make_float4(total[0], total[1], total[2], total[3]);
-        } else {
+    } else {
+#pragma unroll 1
+        for (int r = part * step + (threadIdx.x >> shift); r < bm; r += p.split() * step) {
+            const int row = row0 + r;
+            if (row >= p.m || col >= p.n) break;
+            const long long at = (long long)row * p.n + col;
+            float other[4];
 #pragma unroll
             for (int j = 0; j < 4; ++j)
-                if (col + j < p.n) p.out[at + j] = total[j];
+                other[j] = p.epilogue() == 3 && col + j < p.n ? p.extra[at + j] : bias[j];
+            float total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            const float* mine = shared + r * pitch + c;
+#pragma unroll 1
+            for (int b = 0; b < p.split(); ++b) {
+                const unsigned int from = p.split() > 1 ? cluster_address(mine, first_rank + b) : 0;
+#pragma unroll 1
+                for (int w = 0; w < wk; ++w) {
+                    const int at = w * bm * pitch;
+                    const float4 f = p.split() > 1 ? cluster_load4(from + at * 4)
+                                                 : *reinterpret_cast<const float4*>(mine + at);
+                    total[0] += f.x, total[1] += f.y, total[2] += f.z, total[3] += f.w;
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < 4; ++j) total[j] = finish(total[j], other[j], p.epilogue());
+            if (wide) {
+                *reinterpret_cast<float4*>(p.out + at) =
+                    make_float4(total[0], total[1], total[2], total[3]);
+            } else {
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+                    if (col + j < p.n) p.out[at + j] = total[j];
+            }
         }
     }
-    if (p.split > 1) cluster_barrier();  // before the sums are overwritten, or the block is gone
+    if (p.split() > 1) cluster_barrier();  // before the sums are overwritten, or the block is gone
     else __syncthreads();
 }
 
 __device__ inline int ceil_of(int x, int y) { return x / y + (x % y != 0); }
 
 // Rows and columns of the tiles, in the order of matmul.py's TILES.
-__device__ inline int tile_rows(int t) { return t == 0 ? 16 : t == 1 ? 32 : t == 2 ? 64 : 128; }
-__device__ inline int tile_cols(int t) { return t == 0 ? 8 : t == 1 ? 32 : t < 4 ? 64 : 128; }
+__device__ inline int tile_rows(int t) { return t == 0 ? 16 : t == 1 ? 32 : t == 2 || t == 5 ? 64 : 128; }
+__device__ inline int tile_cols(int t) { return t == 0 || t == 5 ? 8 : t == 1 ? 32 : t < 4 ? 64 : 128; }
 
 // Tile `t` of the product's, counted along its rows of tiles. By whole clusters of blocks, of which
-// `p.split` are at one tile.
-__device__ inline void multiply_tile(float* shared, const Product& p, int t) {
-    const int across = ceil_of(p.n, tile_cols(p.tile));
-    const int row0 = t / across * tile_rows(p.tile), col0 = t % across * tile_cols(p.tile);
+// `p.split()` are at one tile.
+__device__ __forceinline__ void multiply_tile(float* shared, const Product& p, int t) {
+    const int across = ceil_of(p.n, tile_cols(p.tile()));
+    const int row0 = t / across * tile_rows(p.tile()), col0 = t % across * tile_cols(p.tile());
     int warps_a_sum = 1;  // that share a chunk's k's
 #define TILE(BM, BN, WM, WN, WK, DEPTH, STAGES)                                          \
     warps_a_sum = WK;                                                                    \
-    if (p.trans_a)                                                                       \
+    if (p.trans_a())                                                                       \
         tile<BM, BN, WM, WN, WK, DEPTH, STAGES, false, false>(shared, p, row0, col0);    \
-    else if (p.trans_b)                                                                  \
+    else if (p.trans_b())                                                                  \
         tile<BM, BN, WM, WN, WK, DEPTH, STAGES, true, true>(shared, p, row0, col0);      \
     else                                                                                 \
         tile<BM, BN, WM, WN, WK, DEPTH, STAGES, true, false>(shared, p, row0, col0);
-    if (p.tile == 0) {
+#if WARPGROUPS
+    __shared__ unsigned long long barriers[2 * STAGED];
+#define LARGE_TILE(BM, BN, WM, WN, WK)                                                     \
+    warps_a_sum = WK;                                                                      \
+    if (p.trans_a())                                                                       \
+        warpgroup_tile<BM, BN, WM, WN, WK, false, false>(shared, barriers, p, row0, col0); \
+    else if (p.trans_b())                                                                  \
+        warpgroup_tile<BM, BN, WM, WN, WK, true, true>(shared, barriers, p, row0, col0);   \
+    else                                                                                   \
+        warpgroup_tile<BM, BN, WM, WN, WK, true, false>(shared, barriers, p, row0, col0);
+#endif
+    if (p.tile() == 0) {
         TILE(16, 8, 1, 1, 8, 64, 6)
-    } else if (p.tile == 1) {
+    } else if (p.tile() == 1) {
         TILE(32, 32, 1, 1, 8, 64, 4)
-    } else if (p.tile == 2) {
+    } else if (p.tile() == 5) {
+        TILE(64, 8, 4, 1, 2, 64, 4)
+#if WARPGROUPS
+    } else if (p.tile() == 2) {
+        LARGE_TILE(64, 64, 1, 1, 2)
+    } else if (p.tile() == 3) {
+        LARGE_TILE(128, 64, 2, 1, 1)
+    } else {
+        LARGE_TILE(128, 128, 1, 2, 1)
+    }
+#undef LARGE_TILE
+#else
+    } else if (p.tile() == 2) {
         TILE(64, 64, 2, 2, 2, 32, 4)
-    } else if (p.tile == 3) {
+    } else if (p.tile() == 3) {
         TILE(128, 64, 2, 2, 2, 32, 3)
     } else {
         TILE(128, 128, 2, 4, 1, 32, 3)
     }
+#endif
 #undef TILE
-    const int bn = tile_cols(p.tile);
-    finish_tile(shared, p, row0, col0, tile_rows(p.tile), bn, warps_a_sum, column_shares(bn));
+    const int bn = tile_cols(p.tile());
+    finish_tile(shared, p, row0, col0, tile_rows(p.tile()), bn, warps_a_sum, column_shares(bn));
 }
 
 __device__ inline Product product(const float* a, const float* b, float* extra, float* out, int m,
                                   int n, int k, int form) {
-    // One bit each for the transposes, three each for the epilogue and the tile, the rest is the
-    // split.
-    return Product{a, b, extra, out, m, n, k, form & 1, form >> 1 & 1, form >> 2 & 7,
-                   form >> 5 & 7, form >> 8};
+    return Product{a, b, extra, out, m, n, k, form};
 }
 
 // Turns that clusters of `cluster` blocks take at the product: in each, cluster / split tiles.
 __device__ inline int turns_of(const Product& p, int cluster) {
     if (p.m <= 0) return 0;
-    const int tiles = ceil_of(p.m, tile_rows(p.tile)) * ceil_of(p.n, tile_cols(p.tile));
-    return ceil_of(tiles, cluster / p.split);
+    const int tiles = ceil_of(p.m, tile_rows(p.tile())) * ceil_of(p.n, tile_cols(p.tile()));
+    return ceil_of(tiles, cluster / p.split());
 }
 
 // Up to four products, one after another in the order of the members, a turn a cluster.
-__device__ inline void multiply_products(float* shared, const Product& p0, const Product& p1,
+__device__ __forceinline__ void multiply_products(float* shared, const Product& p0, const Product& p1,
                                          const Product& p2, const Product& p3, int turns) {
 #if PRECISION != FLOAT32 && __CUDA_ARCH__ < 800
     __trap();  // no tensor cores for these numbers: the device asks for float32 there
@@ -497,12 +568,12 @@ __device__ inline void multiply_products(float* shared, const Product& p0, const
                 }
             }
         }
-        const int beside = cluster / p.split;
-        at = at * beside + cluster_rank() / p.split;
+        const int beside = cluster / p.split();
+        at = at * beside + cluster_rank() / p.split();
         // Blocks that are at one tile have one `at`, so that all or none of them skip it.
-        if (at < ceil_of(p.m, tile_rows(p.tile)) * ceil_of(p.n, tile_cols(p.tile)))
+        if (at < ceil_of(p.m, tile_rows(p.tile())) * ceil_of(p.n, tile_cols(p.tile())))
             multiply_tile(shared, p, at);
-        else if (p.split > 1) {
+        else if (p.split() > 1) {
             cluster_barrier();
             cluster_barrier();
         }

@@ -42,6 +42,8 @@ class Tile:
     Attributes:
         shares: warps that share the k of a chunk between them.
         depth, stages: k's of a chunk, and chunks in flight.
+        staged: chunks that shared memory holds where warpgroups compute the tile (Hopper's tensor
+            cores, see matmul_warpgroup.cuh); 0: they never do.
     """
 
     rows: int
@@ -49,35 +51,51 @@ class Tile:
     shares: int
     depth: int
     stages: int
+    staged: int = 0
 
     def count(self, m: int, n: int) -> int:
         """Tiles of an [m, n] output."""
         return -(-m // self.rows) * -(-n // self.cols)
 
     @property
-    def shared_bytes(self) -> int:
+    def least_bytes(self) -> int:
         """Dynamic shared memory of a block: the panels' stages, or the sums that follow them."""
-        panels = sum(
-            max(x * (self.depth + 4), self.depth * (x + 8)) for x in (self.rows, self.cols)
-        )
-        sums = self.shares * self.rows * (self.cols + 8) + max(256, self.cols)
-        return 4 * max(self.stages * panels, sums)
+        sums = self.shares * self.rows * (self.cols + 4) + max(256, self.cols)
+        return 4 * max(self.stages * (_panel(self, self.rows) + _panel(self, self.cols)), sums)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The same where warpgroups compute the tile.
+
+        The left factor then has two TF32 numbers an element, at a multiple of 1,024 bytes.
+        """
+        chunk = 2 * self.rows * self.depth + _panel(self, self.cols)
+        return max(self.least_bytes, 4 * (256 + self.staged * chunk) if self.staged else 0)
+
+    def bytes_within(self, limit: int) -> int:
+        """What is asked for where a block can have `limit` bytes: all GPUs with warpgroups can."""
+        return self.shared_bytes if self.shared_bytes <= limit else self.least_bytes
+
+
+def _panel(tile: Tile, across: int) -> int:
+    return max(across * (tile.depth + 4), tile.depth * (across + 8))
 
 
 #: As matmul.cuh has them, by number.
 TILES = (
     Tile(16, 8, 8, 64, 6),
     Tile(32, 32, 8, 64, 4),
-    Tile(64, 64, 2, 32, 4),
-    Tile(128, 64, 2, 32, 3),
-    Tile(128, 128, 1, 32, 3),
+    Tile(64, 64, 2, 32, 4, 4),
+    Tile(128, 64, 2, 32, 3, 4),
+    Tile(128, 128, 1, 32, 3, 4),
+    Tile(64, 8, 2, 64, 4),
 )
 
 #: Blocks that keep a large GPU busy; a larger tile is taken where it leaves as many.
 _ENOUGH = 96
 
 #: Length of a sum from which two blocks share it, by tile. More blocks cost more than they save.
-_SPLIT_FROM = (2048, 1024, 512, 1024, 1024)
+_SPLIT_FROM = (2048, 1024, 512, 1024, 1024)  # the sixth is never split
 
 #: ``m, n, k`` of a product.
 Sizes = tuple[int, int, int]
@@ -87,6 +105,9 @@ Precision = Literal["float32", "tf32", "tf32x3"]
 
 #: Multiply-adds from which a product is large, and terms from which its sum is long.
 _LARGE, LONG_SUM = 1 << 30, 1 << 12
+
+#: Bytes of shared memory that a block can have on large GPUs from Hopper on.
+_LARGEST_SHARED = 227 * 1024
 
 #: Blocks of the second tile from which these kernels are faster than `gemm`, which has smaller
 #: ones; and elements of the left factor from which they are where the output is narrow.
@@ -98,8 +119,9 @@ def is_large(m: int, n: int, k: int, precision: Precision = "float32") -> bool:
 
     But those that are `onegraph.kernels.learner.matmul_long.is_long`. It shares long sums out over
     the GPU, and is faster at large products but those that it has no code for. On an H200, 2,048 x
-    1,024 over 1,024 with bias and ReLU: cuBLASLt 99 us in float32 and 31 in TF32; these kernels 117
-    and 45, and 79 by three TF32 products.
+    1,024 over 1,024 with bias and ReLU: cuBLASLt 99 us in float32 and 31 in TF32; these kernels 110
+    and 29, and 46 by three TF32 products; but a gradient of weights of 1,024 x 1,024 over 2,048 in
+    TF32 33 us by cuBLASLt, and 52 by these.
     """
     if k >= LONG_SUM:
         return True
@@ -110,18 +132,25 @@ def _splits(tile: int, k: int) -> tuple[int, ...]:
     return (1, 2) if k >= _SPLIT_FROM[tile] else (1,)
 
 
-def plan(sizes: Sequence[Sizes], largest_cluster: int = 8) -> list[tuple[int, int]]:
+def plan(
+    sizes: Sequence[Sizes], largest_cluster: int = 8, largest_shared: int = _LARGEST_SHARED
+) -> list[tuple[int, int]]:
     """``(tile, split)`` of each product of one launch: the sizes alone decide, and so bits do.
 
-    All have the tile that is the largest which leaves enough blocks, but narrow outputs. Without
-    clusters of blocks no sum is split.
+    All have the tile that is the largest which leaves enough blocks; narrow outputs have their own
+    two. Without clusters of blocks no sum is split, and no tile needs more shared memory than a
+    block can have.
     """
     if largest_cluster < 2:
-        return [(tile, 1) for tile, _ in plan(sizes)]
+        return [(tile, 1) for tile, _ in plan(sizes, largest_shared=largest_shared)]
     narrow = [n <= TILES[0].cols for _, n, _ in sizes]
+    tall = sum(TILES[5].count(m, n) for m, n, _ in sizes if n <= TILES[5].cols) >= _ENOUGH
+    tall = tall and TILES[5].least_bytes <= largest_shared
     wide = [size for size, is_narrow in zip(sizes, narrow, strict=True) if not is_narrow]
     chosen = 1, max((_splits(1, k)[-1] for _, _, k in wide), default=1)
     for tile in (4, 3, 2):
+        if TILES[tile].least_bytes > largest_shared:
+            continue
         count = sum(TILES[tile].count(m, n) for m, n, _ in wide)
         shortest = min((k for _, _, k in wide), default=0)
         fits = [s for s in _splits(tile, shortest) if count * s >= _ENOUGH]
@@ -129,13 +158,18 @@ def plan(sizes: Sequence[Sizes], largest_cluster: int = 8) -> list[tuple[int, in
             chosen = tile, fits[0]
             break
     return [
-        (0, _splits(0, k)[-1]) if is_narrow else chosen
+        ((5, 1) if tall else (0, _splits(0, k)[-1])) if is_narrow else chosen
         for (_, _, k), is_narrow in zip(sizes, narrow, strict=True)
     ]
 
 
-def is_wide(sizes: Sequence[Sizes]) -> bool:
-    """Whether products of these sizes in one launch are faster here than by `gemm`'s tiles."""
+def is_wide(sizes: Sequence[Sizes], largest_shared: int = _LARGEST_SHARED) -> bool:
+    """Whether products of these sizes in one launch are faster here than by `gemm`'s tiles.
+
+    Never where a block can't have the shared memory that the small tiles here need.
+    """
+    if max(TILES[0].least_bytes, TILES[1].least_bytes) > largest_shared:
+        return False
     blocks = sum(TILES[1].count(m, n) * _splits(1, k)[-1] for m, n, k in sizes)
     narrow = any(n <= TILES[0].cols and m * k >= _FROM_NARROW for m, n, k in sizes)
     return narrow or blocks >= _FROM_BLOCKS
@@ -183,14 +217,19 @@ def as_tf32(x: NDArray[np.float32]) -> NDArray[np.float32]:
 def arguments(
     products: Sequence[tuple[Any, Any, Any, Any, Sizes, int, bool, bool]],
     largest_cluster: int = 8,
+    largest_shared: int = _LARGEST_SHARED,
 ) -> dict[str, Any]:
     """The kernels' arguments for 1 to `MEMBERS` products.
+
+    The longest sums come first, so that blocks with less to do fill up the end.
 
     Args:
         products: ``(a, b, extra, out, (m, n, k), epilogue, trans_a, trans_b)`` of each.
         largest_cluster: blocks that a cluster can have; 1: there are none.
+        largest_shared: bytes of shared memory that a block can have.
     """
-    plans = plan([sizes for _, _, _, _, sizes, *_ in products], largest_cluster)
+    products = sorted(products, key=lambda product: -product[4][2])
+    plans = plan([sizes for _, _, _, _, sizes, *_ in products], largest_cluster, largest_shared)
     cluster = max(split for _, split in plans)
     args: dict[str, Any] = {}
     turns = 0
@@ -210,7 +249,7 @@ def arguments(
             f"k{i}": k,
             f"form{i}": packed,
         }
-    shared = max(TILES[tile].shared_bytes for tile, _ in plans)
+    shared = max(TILES[tile].bytes_within(largest_shared) for tile, _ in plans)
     return {**args, "turns": turns, "cluster": cluster, "shared_bytes": shared}
 
 
@@ -233,8 +272,8 @@ def multiply(
         trans_a, trans_b = packed & 1, packed >> 1 & 1
         if trans_a and trans_b:
             raise ValueError(f"member {i} has both factors transposed; leave that to gemm")
-        if shared_bytes < tile.shared_bytes:
-            raise ValueError(f"tile {number} needs {tile.shared_bytes} bytes of shared memory")
+        if shared_bytes < tile.least_bytes:
+            raise ValueError(f"tile {number} needs {tile.least_bytes} bytes of shared memory")
         if split not in (1, 2, 4, 8) or cluster % split:
             raise ValueError(f"a cluster of {cluster} blocks can't be split by {split}")
         m, n = given["m"], given["n"]

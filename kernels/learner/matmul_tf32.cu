@@ -2,7 +2,7 @@
 #define PRECISION TF32
 #include "learner/matmul.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 matmul_tf32(const float* a0, const float* b0, float* extra0, float* out0, int m0, int n0, int k0,
             int form0, const float* a1, const float* b1, float* extra1, float* out1, int m1, int
             n1, int k1, int form1, const float* a2, const float* b2, float* extra2, float* out2,

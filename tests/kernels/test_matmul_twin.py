@@ -28,6 +28,7 @@ def f32(*values: float) -> np.ndarray:
         ([(512, 256, 256)] * 4, [(2, 1)] * 4),
         ([(64, 1024, 2048)], [(1, 2)]),
         ([(2048, 8, 1024)], [(0, 1)]),
+        ([(2048, 8, 1024)] * 3, [(5, 1)] * 3),  # 96 tiles of 64 x 8
         ([(1024, 7, 2048)], [(0, 2)]),
         ([(2048, 8, 1024), (2048, 1024, 64)], [(0, 1), (4, 1)]),
         ([(0, 5, 3)], [(0, 1)]),
@@ -39,6 +40,26 @@ def test_plan(sizes, want):
 
 def test_no_sum_is_split_without_clusters():
     assert matmul.plan([(1024, 1024, 2048), (1024, 7, 2048)], largest_cluster=1) == [(4, 1), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("kib", "want"),
+    [
+        (227, (4, 205_824)),  # Hopper: with what warpgroups need
+        (163, (4, 110_592)),
+        (99, (3, 82_944)),  # Ada: 110,592 bytes are too many
+    ],
+)
+def test_tiles_fit_the_shared_memory_of_a_block(kib, want):
+    product = ("a", "b", None, "out", (2048, 1024, 1024), 0, False, False)
+    got = matmul.arguments([product], largest_cluster=1, largest_shared=kib * 1024)
+    assert (got["form0"] >> 5 & 7, got["shared_bytes"]) == want
+
+
+def test_large_tiles_are_not_for_gpus_of_little_shared_memory():
+    """Turing: 64 KiB, of which the second tile needs 80."""
+    assert matmul.is_wide([(2048, 1024, 1024)], 99 * 1024)
+    assert not matmul.is_wide([(2048, 1024, 1024)], 64 * 1024)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +92,14 @@ def test_which_products_have_large_tiles(sizes, wide):
 )
 def test_which_products_are_cublaslts(size, precision, large):
     assert matmul.is_large(*size, precision) is large
+
+
+def test_the_longest_sum_comes_first():
+    """The blocks that have least to do are the last to start."""
+    given = [(0, 0, None, 0, (64, 64, k), 0, False, False) for k in (512, 2048, 512, 1024)]
+    got = matmul.arguments([(f"a{i}", *rest) for i, (_, *rest) in enumerate(given)])
+    assert [got[f"k{i}"] for i in range(4)] == [2048, 1024, 512, 512]
+    assert [got[f"a{i}"] for i in range(4)] == ["a1", "a3", "a0", "a2"]
 
 
 def test_tf32_of_a_float():
