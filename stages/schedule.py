@@ -15,14 +15,17 @@ background. What an op costs is a rough figure, and decides on nothing but speed
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
+from onegraph.kernels.catalogue import find
 from onegraph.kernels.device.base import BACKGROUND_LANES
-from onegraph.kernels.learner.gemm_group import MEMBERS, groups
+from onegraph.kernels.launch_group import most_members
+from onegraph.kernels.learner.gemm_group import groups
 from onegraph.stages.dag import Dag, dependences
-from onegraph.stages.launch_groups import grouped as launch_groups
+from onegraph.stages.node_costs import cost_of
 from onegraph.stages.program import (
+    Launch,
     LaunchGroup,
     MatmulGroup,
     MatmulOp,
@@ -32,6 +35,7 @@ from onegraph.stages.program import (
     opened,
     work,
 )
+from onegraph.stages.shared_launches import shared
 
 #: Lanes that a dag has at most. Each with large products has a workspace of its own on a GPU.
 LANES = 8
@@ -43,9 +47,6 @@ LARGE = 4.0
 #: Cost from which it does though it has none, and the ops that then have to run beside it: they
 #: leave most of a GPU idle, so that it loses little by giving way.
 HUGE, BESIDE = 16.0, 16
-
-#: Multiply-adds that cost as much as a node by itself: about a microsecond of a large GPU.
-PER_NODE = 1 << 25
 
 Shares = Callable[[MatmulOp], bool]
 
@@ -77,7 +78,9 @@ def regrouped(
     """
     if lanes < 1:
         raise ProgramError(f"a schedule needs a lane, got {lanes}; give 1 or more")
-    grouped = _grouped(_apart(ops), shares, launches)
+    works = taken_apart(ops)
+    kinds = [_kind(op, shares, launches) for op in works]
+    grouped = shared(works, _direct(dependences(works)), kinds)
     before = _direct(dependences(grouped))
     order, lane_of, background = _scheduled(grouped, before, lanes)
     place = {old: new for new, old in enumerate(order)}
@@ -92,7 +95,7 @@ def regrouped(
     )
 
 
-def _apart(ops: Sequence[Op]) -> list[Work]:
+def taken_apart(ops: Sequence[Op]) -> list[Work]:
     """Single pieces of work: forks opened, groups of products dissolved."""
     found: list[Work] = []
     for op in opened(ops):
@@ -107,59 +110,13 @@ def _apart(ops: Sequence[Op]) -> list[Work]:
     return found
 
 
-def _levels(before: Sequence[Sequence[int]]) -> list[int]:
-    """Of each op how many have to run before it, one after another."""
-    levels: list[int] = []
-    for places in before:
-        levels.append(max((levels[i] + 1 for i in places), default=0))
-    return levels
-
-
-def _grouped(works: Sequence[Work], shares: Shares, launches: bool) -> list[Work]:
-    """The ops by level, with products of a level that share a launch in groups.
-
-    Of one level none waits for another, not even through others, so that no group can wait for
-    itself.
-    """
-    levels: dict[int, list[Work]] = {}
-    for op, number in zip(works, _levels(dependences(works)), strict=True):
-        levels.setdefault(number, []).append(op)
-    found: list[Work] = []
-    for _, level in sorted(levels.items()):
-        small: dict[str, list[MatmulOp]] = {}
-        rest: list[Work] = []
-        for op in level:
-            if isinstance(op, MatmulOp) and fits_a_group(op) and shares(op):
-                small.setdefault(op.module, []).append(op)
-            else:
-                rest.append(op)
-        found += [op for op in map(work, launch_groups(rest)) if op] if launches else rest
-        for products in small.values():
-            for members in _shared_launches(products):
-                if len(members) == 1:
-                    found += members
-                    continue
-                inside = tuple(replace(m, module="shared", group="") for m in members)
-                found.append(MatmulGroup(inside, module=members[0].module))
-    return found
-
-
-def _shared_launches(products: Sequence[MatmulOp]) -> list[list[MatmulOp]]:
-    """Products of a level by launch: the same layer of several passes first, then what is left.
-
-    So passes that go through the same layers stay in step, and do not wait for what is no part of
-    any of them. Longer sums stand first: a GPU starts the blocks of a launch in this order.
-    """
-    layers: dict[tuple[int, int], list[MatmulOp]] = {}
-    for op in products:
-        layers.setdefault((op.n, op.k), []).append(op)
-    whole, left = list[list[MatmulOp]](), list[MatmulOp]()
-    for same in layers.values():
-        end = len(same) - len(same) % MEMBERS
-        whole += [same[at : at + MEMBERS] for at in range(0, end, MEMBERS)]
-        left += same[end:]
-    left.sort(key=lambda op: -op.k)
-    return whole + [left[at : at + MEMBERS] for at in range(0, len(left), MEMBERS)]
+def _kind(op: Work, shares: Shares, launches: bool) -> Hashable:
+    """What ops have in common that one launch can do; ``None``: this one has its own."""
+    if isinstance(op, MatmulOp) and fits_a_group(op) and shares(op):
+        return op.module
+    if isinstance(op, Launch) and launches and most_members(find(op.kernel)) > 1:
+        return op.module, op.kernel
+    return None
 
 
 def _direct(before: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -177,11 +134,6 @@ def _direct(before: Sequence[Sequence[int]]) -> list[list[int]]:
     return found
 
 
-def _cost(op: Work) -> float:
-    members = op.members if isinstance(op, MatmulGroup) else (op,)
-    return 1 + sum(m.m * m.n * m.k for m in members if isinstance(m, MatmulOp)) / PER_NODE
-
-
 def _scheduled(
     works: Sequence[Work], before: Sequence[Sequence[int]], lanes: int
 ) -> tuple[list[int], list[int], int]:
@@ -189,7 +141,7 @@ def _scheduled(
 
     Large ops that have time are dealt to lanes of their own, the last ones.
     """
-    cost = list(map(_cost, works))
+    cost = [cost_of(op).nodes for op in works]
     after: list[list[int]] = [[] for _ in works]
     for i, places in enumerate(before):
         for j in places:

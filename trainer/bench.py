@@ -323,6 +323,6 @@ def tensor_core_steps(subject: BenchSubject, device: Device) -> dict[Precision, 
 def _on_tensor_cores(op: Op) -> bool:
     if not isinstance(op, MatmulOp | MatmulGroup):
         return False
-    members = op.members if isinstance(op, MatmulGroup) else (op,)
+    members = op.in_launch if isinstance(op, MatmulGroup) else (op,)
     sizes = [(m.m, m.n, m.k) for m in members]
     return is_wide(sizes) or any(is_large(*size) for size in sizes)
