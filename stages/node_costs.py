@@ -20,7 +20,7 @@ MULTIPLY_ADDS, BYTES, THREADS = 1 << 25, 1 << 22, 1 << 16
 
 #: Units of the shortest product, terms of a sum in a further one, and terms from which on more
 #: blocks share a sum.
-SHORTEST, TERMS, SHARED = 2.0, 1 << 8, 1 << 11
+SHORTEST, TERMS, SHARED = 2.0, 1 << 9, 1 << 11
 
 
 @dataclass(frozen=True)

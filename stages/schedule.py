@@ -141,7 +141,8 @@ def _scheduled(
 
     Large ops that have time are dealt to lanes of their own, the last ones.
     """
-    cost = [cost_of(op).nodes for op in works]
+    costs = list(map(cost_of, works))
+    cost = [c.nodes for c in costs]
     after: list[list[int]] = [[] for _ in works]
     for i, places in enumerate(before):
         for j in places:
@@ -150,7 +151,9 @@ def _scheduled(
     for i in reversed(range(len(works))):
         to_end[i] = cost[i] + max((to_end[j] for j in after[i]), default=0.0)
     ancestors = _all_before(before)
-    behind = _giving_way(cost, before, to_end, ancestors) if lanes > BACKGROUND_LANES else set()
+    behind = set[int]()
+    if lanes > BACKGROUND_LANES:
+        behind = _giving_way([1.0 + c.work for c in costs], cost, before, to_end, ancestors)
     ahead = lanes - BACKGROUND_LANES if behind else lanes
     missing = [len(places) for places in before]
     #: Ops whose waits are over or under way: the longest way to the end first.
@@ -192,15 +195,20 @@ def _scheduled(
 
 
 def _giving_way(
+    filling: Sequence[float],
     cost: Sequence[float],
     before: Sequence[Sequence[int]],
     to_end: Sequence[float],
     ancestors: Sequence[int],
 ) -> set[int]:
-    """Large ops that may run in the background.
+    """Large ops that may run in the background: those whose work fills the GPU for long.
 
     The longest way through does not lead through them, by as much as half of what they cost; or
     they are so large that much else runs beside them.
+
+    Args:
+        filling: of each op the nodes that it costs by its work alone, as if no sum were too long.
+        cost, before, to_end, ancestors: of each op, as `_scheduled` has them.
     """
     start: list[float] = []
     for places in before:
@@ -213,7 +221,7 @@ def _giving_way(
 
     return {
         i
-        for i, own in enumerate(cost)
+        for i, own in enumerate(filling)
         if (own >= LARGE and longest - (start[i] + to_end[i]) >= own / 2)
         or (own >= HUGE and beside(i) >= BESIDE)
     }

@@ -12,7 +12,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Protocol, Self
 from weakref import WeakSet
@@ -314,6 +314,33 @@ class Product:
             trans_a=spec.trans_a,
             epilogue=spec.epilogue,
         )
+
+
+def stacked(members: Sequence[Product]) -> list[Product]:
+    """The products as a launch has them: those whose rows follow one another as one."""
+    found = []
+    for places in stacks([p.rows for p in members]):
+        parts = [members[i] for i in places]
+        first = parts[0]
+        if len(parts) > 1:
+            masked = first.spec.epilogue == "relu_grad"
+            masks = [p.extra for p in parts if p.extra is not None]
+            first = Product(
+                replace(first.spec, m=sum(p.spec.m for p in parts)),
+                _joined([p.a for p in parts]),
+                first.b,
+                _joined([p.out for p in parts]),
+                _joined(masks) if masked else first.extra,
+            )
+        found.append(first)
+    return found
+
+
+def _joined(arrays: Sequence[DeviceArray]) -> DeviceArray:
+    """Arrays of one allocation that follow one another as one."""
+    base, first = _place(arrays[0])
+    start = first - base._address() // base.dtype.itemsize
+    return base.view(start, (sum(array.size for array in arrays),))
 
 
 def _place(array: DeviceArray) -> tuple[DeviceArray, int]:

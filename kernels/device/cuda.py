@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -56,13 +56,13 @@ from onegraph.kernels.device.base import (
     Module,
     Product,
     Stream,
+    stacked,
 )
 from onegraph.kernels.device.facts import DeviceFacts
 from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.device.select import DeviceUnavailableError
 from onegraph.kernels.launch_group import group_name, pack
 from onegraph.kernels.learner import gemm, gemm_group, matmul
-from onegraph.kernels.learner.row_stacks import stacks
 
 #: Of the training stream and what forks from it; a lane in the background has the lowest priority,
 #: 0. A node of a graph keeps the priority of the stream that it was captured from.
@@ -529,40 +529,9 @@ class CudaDevice(Device):
         if calls is None:
             if len(self._matmuls) >= _READY_MATMULS:
                 self._matmuls.clear()
-            calls = self._matmuls[key] = (self._group_call(self._stacked(members), module),)
+            calls = self._matmuls[key] = (self._group_call(stacked(members), module),)
         for call in calls:
             call()
-
-    @staticmethod
-    def _stacked(members: Sequence[Product]) -> list[Product]:
-        """The products as a launch has them: those whose rows follow one another as one."""
-
-        def together(arrays: Sequence[DeviceArray]) -> DeviceArray:
-            first = arrays[0]
-            size = sum(x.size for x in arrays)
-            name, dtype, base = first.name, first.dtype, first.base
-            return DeviceArray(first.device, name, (size,), dtype, ptr=first.ptr, base=base)
-
-        found = []
-        for places in stacks([p.rows for p in members]):
-            parts = [members[i] for i in places]
-            first = parts[0]
-            if len(parts) == 1:
-                found.append(first)
-                continue
-            extra = first.extra
-            if first.spec.epilogue == "relu_grad":
-                extra = together([p.extra for p in parts if p.extra is not None])
-            found.append(
-                Product(
-                    replace(first.spec, m=sum(p.spec.m for p in parts)),
-                    together([p.a for p in parts]),
-                    first.b,
-                    together([p.out for p in parts]),
-                    extra,
-                )
-            )
-        return found
 
     def _group_call(self, members: Sequence[Product], module: Module) -> Callable[[], None]:
         if name := self._wide_kernel([p.spec for p in members]):
