@@ -352,8 +352,8 @@ class MatmulGroup(Op):
     to four; members whose rows follow one another in memory are one to it (`in_launch`).
 
     Raises:
-        ProgramError: less than two members, more than four in the launch, one with a module or an op group of its own, or one that
-            reads or writes what another one writes.
+        ProgramError: fewer than two members, more than four in the launch, one with a module or an
+            op group of its own, or one that reads or writes what another one writes.
     """
 
     kind: ClassVar[str] = "matmul"

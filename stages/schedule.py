@@ -206,9 +206,8 @@ def _giving_way(
     The longest way through does not lead through them, by as much as half of what they cost; or
     they are so large that much else runs beside them.
 
-    Args:
-        filling: of each op the nodes that it costs by its work alone, as if no sum were too long.
-        cost, before, to_end, ancestors: of each op, as `_scheduled` has them.
+    `filling` has of each op the nodes that it costs by its work alone, as if no sum were too long;
+    the rest is as `_scheduled` has it.
     """
     start: list[float] = []
     for places in before:

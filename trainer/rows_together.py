@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from math import prod
+from typing import Any
 
-from onegraph.stages.program import Buffer, Fragment, Launch, Op, Ref
+from onegraph.stages.program import Buffer, Fragment, Launch, Op, Ref, Work
 from onegraph.stages.schedule import taken_apart
 
 #: What the common buffers' names begin with.
@@ -24,42 +25,48 @@ def rows_together(
 ) -> Fragment:
     """`ops` with the rows of two passes in common buffers, and those buffers.
 
+    A buffer that both passes have, of rows alike, is put together; one that only one of them has
+    stays as it is.
+
     Args:
         ops: all that touch the passes' buffers, in a right order; what is forked or grouped among
             them is taken apart.
         buffers: those of the passes, among any others.
-        first, second: prefixes of the passes' names. A buffer that both have, of rows alike, is
-            put together; one that only one of them has stays as it is.
+        first: what the names of the pass begin with whose rows come first.
+        second: what those of the other begin with.
     """
     known = {b.name: b for b in buffers}
     works = taken_apart(ops)
     used = frozenset[str]().union(*(op.reads() | op.writes() for op in works))
-    moved: dict[str, tuple[Buffer, int]] = {}
+    parts: dict[str, Ref] = {}
+    made = []
     for name, one in known.items():
-        other = known.get(second + name.removeprefix(first))
+        rest = name.removeprefix(first)
+        other = known.get(second + rest)
         if not name.startswith(first) or other is None or not {name, other.name} <= used:
             continue
         if (one.shape[1:], one.dtype, one.space) != (other.shape[1:], other.dtype, other.space):
             continue
         shape = (one.shape[0] + other.shape[0], *one.shape[1:])
-        both = Buffer(TOGETHER + name.removeprefix(first), shape, one.dtype)
-        moved[name] = both, 0
-        moved[other.name] = both, prod(one.shape)
-    made = dict.fromkeys(both for both, _ in moved.values())
-    return Fragment(tuple(_moved(op, moved, known) for op in works), tuple(made))
+        made.append(Buffer(TOGETHER + rest, shape, one.dtype))
+        parts[name] = Ref(TOGETHER + rest, 0, prod(one.shape))
+        parts[other.name] = Ref(TOGETHER + rest, prod(one.shape), prod(other.shape))
+    return Fragment(tuple(_moved(op, parts) for op in works), tuple(made))
 
 
-def _moved(op: Op, moved: Mapping[str, tuple[Buffer, int]], known: Mapping[str, Buffer]) -> Op:
-    def there(value: object) -> object:
-        if not isinstance(value, Ref) or value.buffer not in moved:
-            return value
-        both, start = moved[value.buffer]
-        size = value.size
-        if size is None:
-            size = prod(known[value.buffer].shape) - value.offset
-        return Ref(both.name, start + value.offset, size)
+def _moved(op: Work, parts: Mapping[str, Ref]) -> Op:
+    """The op with what is in `parts` where its part is."""
+
+    def there(ref: Ref) -> Ref:
+        part = parts.get(ref.buffer)
+        if part is None or part.size is None:
+            return ref
+        size = part.size - ref.offset if ref.size is None else ref.size
+        return Ref(part.buffer, part.offset + ref.offset, size)
 
     if isinstance(op, Launch):
-        return replace(op, args={name: there(value) for name, value in op.args.items()})
-    changed = {f.name: there(getattr(op, f.name)) for f in fields(op)}
-    return replace(op, **{name: value for name, value in changed.items() if isinstance(value, Ref)})
+        args = {k: there(v) if isinstance(v, Ref) else v for k, v in op.args.items()}
+        return replace(op, args=args)
+    refs = {f.name: getattr(op, f.name) for f in fields(op)}
+    changed: dict[str, Any] = {k: there(v) for k, v in refs.items() if isinstance(v, Ref)}
+    return replace(op, **changed)

@@ -59,15 +59,12 @@ def rows_of(
     trans_a: bool,
     epilogue: str,
 ) -> Rows:
-    """`Rows` of ``out = epilogue(op(a) op(b))``.
+    """`Rows` of ``out = epilogue(op(a) op(b))`` with `m` x `n` results over `k`.
 
-    Args:
-        sizes: ``m, n, k``.
-        a, b, out, extra: where they begin; the last as the epilogue has it
-            (`onegraph.kernels.learner.gemm`).
-        rest: what else the product is computed by.
-        trans_a: whether `a` is stored transposed, with its rows as columns.
-        epilogue: ``none``, ``bias``, ``bias_relu``, ``relu_grad`` or ``bias_grad``.
+    The arrays are given by where they begin, `extra` as the epilogue has it
+    (`onegraph.kernels.learner.gemm`); `trans_a` says that `a` has its rows as columns, and `rest`
+    is what else the product is computed by. `epilogue` is ``none``, ``bias``, ``bias_relu``,
+    ``relu_grad`` or ``bias_grad``.
     """
     m, n, k = sizes
     blocks = [Block(*a, k), Block(*out, n)]
