@@ -2,9 +2,9 @@
 
 Phases are an order that people can follow, and more of an order than the numbers need: a pass over
 one state does not wait for a pass over another. `regrouped` takes the ops of some phases, finds
-what each of them touches, and makes a `Dag` of them: products that are ready together share a
-launch where that pays, launches of one kernel do if asked to, and each op has the edges that it
-needs and few others.
+what each of them touches, and makes a `Dag` of them: products share a launch where that pays, and
+launches of one kernel if asked to (`onegraph.stages.shared_launches`), and each op has the edges
+that it needs and few others.
 
 The lanes are dealt by list scheduling (Graham 1969, "Bounds on multiprocessing timing anomalies"):
 of the ops that are ready, the one with the longest way to the end comes first, and goes where it
@@ -70,7 +70,7 @@ def regrouped(
             is forked or grouped among them is taken apart first.
         shares: whether a product gains from a launch with others; one that no group takes has a
             launch of its own whatever it says.
-        launches: whether launches of one kernel that are ready together are one, too.
+        launches: whether launches of one kernel share one, too, and not products alone.
         lanes: how many there are at most.
 
     Raises:

@@ -100,7 +100,8 @@ class ComposedStep:
         hindsight: how drawn rows are relabelled, if they are.
         largest_shared: bytes of shared memory that a block may have.
         regroups: whether the passes are regrouped too; else they stay one after another.
-        launches: whether launches of one kernel that are ready together are then one.
+        launches: whether launches of one kernel then share one where that pays, and the denoising
+            pass has its rows behind the batch's.
     """
 
     name: str
