@@ -27,6 +27,7 @@ from onegraph.stages.program import (
 from onegraph.stages.schedule import regrouped
 from onegraph.trainer import fused_replay, fused_update
 from onegraph.trainer.hindsight import Relabelling
+from onegraph.trainer.joined_launches import joined
 from onegraph.trainer.learner import Learner
 from onegraph.trainer.phases import PHASES
 from onegraph.trainer.rows_together import rows_together
@@ -139,7 +140,7 @@ class ComposedStep:
         ops, own = (*learner.work["counters"], *opened(found.ops)), found.buffers
         if self.launches:
             passes = rows_together(ops, learner.buffers, "online", "noised")
-            ops, own = passes.ops, (*own, *passes.buffers)
+            ops, own = joined(passes.ops), (*own, *passes.buffers)
         return Fragment((regrouped(ops, launches=self.launches),), own)
 
 

@@ -73,6 +73,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "act": lambda d: learner.test_act(d, 257, 3, 4, 0.3, 0),
     "adam_step": lambda d: learner.test_adam_step(d, 257, "several", 0),
     "add_noise": lambda d: aux.test_add_noise(d, 33, 5, 8, 0.3, 1),
+    "add_norm": lambda d: trunk.test_add_norm(d, 33, 257, 0, 1, 1.25),
     "advance_counters": lambda d: (
         learner.test_bias_corrections_at_any_age(d, 2),
         learner.test_advance_counters_through_a_run(d, COLLECT, 2),
@@ -136,7 +137,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "iqn_readiness": lambda d: heads.test_iqn_readiness(d, 257, (0.7, 0.4), 0, None),
     "iqn_values": lambda d: heads.test_iqn_values(d, 5, 5, 3, 0.3),
     "layer_norm": lambda d: trunk.test_layer_norm(d, 33, 257, 0),
-    "layer_norm_grad": lambda d: trunk.test_layer_norm_grad(d, 33, 257, 0, 1, 1),
+    "layer_norm_grad": lambda d: trunk.test_layer_norm_grad(d, 33, 257, 0, 1, 1, 1.25),
     "loop_control": lambda d: learner.test_loop_control(d, (9, 0, 2, 0), 1),
     "maintain": lambda d: learner.test_maintain(d, 257, 257, 0.005, 0, 0),
     "matmul_float32": _tiles("float32"),
