@@ -23,9 +23,10 @@ def relu(n: Any, out: str = "x") -> Launch:
     [
         ((1024, 1024, 256), 9.0),  # 2^28 multiply-adds, of which 2^25 are a node's
         ((2048, 1024, 256), 17.0),
-        ((1, 1, 256), 3.5),  # a sum of 256 terms, however little it is
-        ((1, 1, 1 << 20), 7.0),  # and of more than 2,048, which blocks share
-        ((1 << 20, 1, 1), 3.0 + 1 / 512),  # two million floats: two nodes' worth of bytes
+        ((1, 1, 8), 2.2578),  # a short sum, however little there is to do
+        ((1, 1, 256), 6.25),
+        ((1, 1, 2048), 8.0),  # eight times the terms are not eight times the wait
+        ((1 << 20, 1, 1), 3.0),  # two million floats: two nodes' worth of bytes
     ],
 )
 def test_products(sizes: tuple[int, int, int], nodes: float) -> None:
