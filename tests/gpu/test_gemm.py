@@ -208,9 +208,12 @@ def test_a_group_of_any_tiles_on_any_grid(cuda, tile_m, max_blocks):
 @pytest.mark.parametrize("trans_b", [False, True])
 @pytest.mark.parametrize(("cuts", "n", "k"), [((1, 3, 2), 5, 7), ((300, 1, 211), 256, 64)])
 def test_rows_that_follow_one_another_are_one_product(cuda, cuts, n, k, trans_b, epilogue):
-    """By the small tiles and by the large ones, in parts that end where no vector does."""
+    """By the small tiles and by the large ones, in parts that end where no vector does.
+
+    Of whole numbers, whose sums are exact: a host multiplies a single row in another order.
+    """
     whole = Matmul(sum(cuts), n, k, trans_b=trans_b, epilogue=epilogue)
-    a, b, extra = operands(whole)
+    a, b, extra = (x if x is None else np.rint(3 * x) for x in operands(whole))
     other, *_ = products(cuda, MEMBERS[:1])
     left, right = cuda.upload(a), cuda.upload(b)
     more = None if extra is None else cuda.upload(extra)

@@ -34,7 +34,9 @@ def norm(x, scale=None, shift=None, eps=1e-5):
     return out["out"][: rows * cols].reshape(rows, cols), out["mean"], out["rstd"]
 
 
-def norm_grad(x, grad_out, scale=None, residual=None, *, after_relu=0, depth=None, eps=1e-5, **kept):
+def norm_grad(
+    x, grad_out, scale=None, residual=None, *, after_relu=0, depth=None, eps=1e-5, **kept
+):
     x = np.asarray(x, np.float32)
     rows, cols = x.shape
     _, mean, rstd = norm(x, eps=eps)
@@ -149,9 +151,19 @@ def test_a_sum_and_its_norm_have_the_bits_of_both(rows, cols, scaled, depth):
     want = norm(total[:n].reshape(rows, cols), scale, shift)
     got = run_host(
         "add_norm",
-        **{"a": a, "b": b, "depth": [depth], "scale": scale, "shift": shift, "eps": 1e-5},
-        **{"total": n, "out": n, "mean": rows, "rstd": rows},
-        **{"rows": rows, "cols": cols, "scaled": scaled},
+        a=a,
+        b=b,
+        depth=[depth],
+        scale=scale,
+        shift=shift,
+        eps=1e-5,
+        total=n,
+        out=n,
+        mean=rows,
+        rstd=rows,
+        rows=rows,
+        cols=cols,
+        scaled=scaled,
     )
     np.testing.assert_array_equal(got["total"], total)
     np.testing.assert_array_equal(got["out"][:n].reshape(rows, cols), want[0])
@@ -163,8 +175,19 @@ def test_a_sum_and_its_norm_by_hand():
     """3 + 2 x -1 and 1 + 2 x 2: 1 and 5, with mean 3 and a deviation of 2."""
     got = run_host(
         "add_norm",
-        **{"a": [3, 1], "b": [-1, 2], "depth": [2], "scale": [1, 10], "shift": [0, 7], "eps": 1e-12},
-        **{"total": 2, "out": 2, "mean": 1, "rstd": 1, "rows": 1, "cols": 2, "scaled": 1},
+        a=[3, 1],
+        b=[-1, 2],
+        depth=[2],
+        scale=[1, 10],
+        shift=[0, 7],
+        eps=1e-12,
+        total=2,
+        out=2,
+        mean=1,
+        rstd=1,
+        rows=1,
+        cols=2,
+        scaled=1,
     )
     assert got["total"].tolist() == [1, 5]
     assert (got["mean"][0], got["rstd"][0]) == (3, 0.5)

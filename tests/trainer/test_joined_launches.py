@@ -22,28 +22,38 @@ ADD = Launch(
     "scaled_add",
     {"a": Ref("x"), "b": Ref("y"), "scale": Ref("s", 1, 1), "out": Ref("t"), "n": 12, "scaled": 1},
 )
-NORM = Launch(
-    "layer_norm",
-    {
-        **{"x": Ref("t"), "scale": Ref("w", 0, 4), "shift": Ref("w", 4, 4), "out": Ref("o")},
-        **{"mean": Ref("m"), "rstd": Ref("r"), "rows": 3, "cols": 4, "eps": 1e-5},
-    },
-)
-BOTH = Launch(
-    "add_norm",
-    {
-        **{"a": Ref("x"), "b": Ref("y"), "depth": Ref("s", 1, 1), "total": Ref("t")},
-        **{"scale": Ref("w", 0, 4), "shift": Ref("w", 4, 4), "out": Ref("o")},
-        **{"mean": Ref("m"), "rstd": Ref("r"), "rows": 3, "cols": 4, "eps": 1e-5, "scaled": 1},
-    },
-)
+_OF_THE_NORM: dict[str, Ref | int | float] = {
+    "scale": Ref("w", 0, 4),
+    "shift": Ref("w", 4, 4),
+    "out": Ref("o"),
+    "mean": Ref("m"),
+    "rstd": Ref("r"),
+    "rows": 3,
+    "cols": 4,
+    "eps": 1e-5,
+}
+NORM = Launch("layer_norm", {"x": Ref("t"), **_OF_THE_NORM})
+_SUM = {"a": Ref("x"), "b": Ref("y"), "depth": Ref("s", 1, 1), "total": Ref("t")}
+BOTH = Launch("add_norm", {**_SUM, **_OF_THE_NORM, "scaled": 1})
 GRAD = Launch(
     "layer_norm_grad",
     {
-        **{"x": Ref("t"), "mean": Ref("m"), "rstd": Ref("r"), "scale": Ref("w", 0, 4)},
-        **{"grad_out": Ref("g"), "residual": Ref("h"), "depth": Ref("g"), "grad_in": Ref("i")},
-        **{"grad_branch": Ref("i"), "grad_scale": Ref("v"), "grad_shift": Ref("u")},
-        **{"rows": 3, "cols": 4, "tiles": 2, "with_residual": 1, "after_relu": 0},
+        "x": Ref("t"),
+        "mean": Ref("m"),
+        "rstd": Ref("r"),
+        "scale": Ref("w", 0, 4),
+        "grad_out": Ref("g"),
+        "residual": Ref("h"),
+        "depth": Ref("g"),
+        "grad_in": Ref("i"),
+        "grad_branch": Ref("i"),
+        "grad_scale": Ref("v"),
+        "grad_shift": Ref("u"),
+        "rows": 3,
+        "cols": 4,
+        "tiles": 2,
+        "with_residual": 1,
+        "after_relu": 0,
         "with_branch": 0,
     },
 )
