@@ -1,9 +1,9 @@
 """Launches whose result the next one reads by row, as one: what residual blocks have between them.
 
 A block's sum is read by the normalisation that the next block begins with, and the gradient that
-comes out of a normalisation is what the block before scales for its branch. Either pair is one
-launch (`add_norm`, `layer_norm_grad` with its branch), with the bits of both, and one node less of
-the longest way through a step.
+comes out of a normalisation, or of a head of quantiles, is what the block before scales for its
+branch. Either pair is one launch (`add_norm`, `layer_norm_grad` and `iqn_mix_grad` with a branch),
+with the bits of both, and one node less of the longest way through a step.
 """
 
 from __future__ import annotations
@@ -61,17 +61,25 @@ def _add_norm(add: Launch, norm: Launch) -> Launch | None:
     return Launch("add_norm", {**args, "scaled": a["scaled"]}, module=add.module)
 
 
-def _norm_grad(grad: Launch, scaled: Launch) -> Launch | None:
-    """`layer_norm_grad` and the `scaled_add_grad` of what it leaves."""
+def _with_branch(grad: Launch, scaled: Launch) -> Launch | None:
+    """A gradient of features and the `scaled_add_grad` of it, by the kernel that leaves it."""
+    result, rows, cols = _FEATURES[grad.kernel]
     a, b = grad.args, scaled.args
     if scaled.kernel != "scaled_add_grad" or scaled.module != grad.module:
         return None
-    if a["grad_in"] != b["grad_out"] or a["with_branch"]:
+    if a[result] != b["grad_out"] or a["with_branch"]:
         return None
-    if b["n"] != int(a["rows"]) * int(a["cols"]):  # type: ignore[arg-type]
+    if b["n"] != int(a[rows]) * int(a[cols]):  # type: ignore[arg-type]
         return None
     args = {**a, "depth": b["scale"], "grad_branch": b["grad_b"], "with_branch": 1}
-    return Launch("layer_norm_grad", args, module=grad.module)
+    return Launch(grad.kernel, args, module=grad.module)
 
 
-_JOINS: dict[str, Join] = {"scaled_add": _add_norm, "layer_norm_grad": _norm_grad}
+#: Of each kernel that leaves the gradient of what a block gives: by which parameters, of which
+#: shape.
+_FEATURES = {
+    "layer_norm_grad": ("grad_in", "rows", "cols"),
+    "iqn_mix_grad": ("grad_features", "rows", "hidden"),
+}
+
+_JOINS: dict[str, Join] = {"scaled_add": _add_norm, **dict.fromkeys(_FEATURES, _with_branch)}

@@ -133,7 +133,7 @@ CASES: dict[str, Callable[[Device], None]] = {
     "iqn_cosines": lambda d: heads.test_iqn_cosines(d, 257, 7, 0, 1),
     "iqn_loss": lambda d: heads.test_iqn_loss(d, 5, 33, 17, 3, 1, 0.005),
     "iqn_mix": lambda d: heads.test_iqn_mix(d, 5, 3, 7),
-    "iqn_mix_grad": lambda d: heads.test_iqn_mix_grad(d, 5, 3, 7, 1),
+    "iqn_mix_grad": lambda d: heads.test_iqn_mix_grad(d, 5, 3, 7, 1, 1.25),
     "iqn_readiness": lambda d: heads.test_iqn_readiness(d, 257, (0.7, 0.4), 0, None),
     "iqn_values": lambda d: heads.test_iqn_values(d, 5, 5, 3, 0.3),
     "layer_norm": lambda d: trunk.test_layer_norm(d, 33, 257, 0),

@@ -62,6 +62,25 @@ SCALED = Launch(
 )
 
 
+MIX = Launch(
+    "iqn_mix_grad",
+    {
+        "features": Ref("t"),
+        "phi": Ref("p"),
+        "grad_z": Ref("z"),
+        "depth": Ref("t"),
+        "grad_phi": Ref("q"),
+        "grad_features": Ref("i"),
+        "grad_branch": Ref("n"),
+        "rows": 3,
+        "quantiles": 2,
+        "hidden": 4,
+        "add": 1,
+        "with_branch": 0,
+    },
+)
+
+
 def changed(op: Launch, **args: Any) -> Launch:
     return replace(op, args={**op.args, **args})
 
@@ -72,12 +91,13 @@ def test_a_sum_and_the_norm_of_it_are_one() -> None:
     assert joined(module) == (replace(BOTH, module="graphed"),)
 
 
-def test_a_norms_gradient_and_the_branch_before_it_are_one() -> None:
-    want = changed(GRAD, depth=Ref("s"), grad_branch=Ref("b"), with_branch=1)
-    assert joined([GRAD, SCALED]) == (want,)
+@pytest.mark.parametrize("grad", [GRAD, MIX], ids=["norm", "quantiles"])
+def test_a_gradient_and_the_branch_before_it_are_one(grad: Launch) -> None:
+    want = changed(grad, depth=Ref("s"), grad_branch=Ref("b"), with_branch=1)
+    assert joined([grad, SCALED]) == (want,)
     # A second branch of the same gradient has a launch of its own.
     other = changed(SCALED, grad_b=Ref("c"))
-    assert joined([GRAD, SCALED, other]) == (want, other)
+    assert joined([grad, SCALED, other]) == (want, other)
 
 
 def test_what_has_nothing_to_do_with_them_may_stand_between() -> None:
@@ -110,6 +130,7 @@ def test_what_the_second_waits_for_keeps_them_apart(between: Op) -> None:
         (GRAD, changed(SCALED, grad_out=Ref("g"))),
         (GRAD, changed(SCALED, n=8)),
         (changed(GRAD, with_branch=1), SCALED),
+        (changed(MIX, hidden=3), SCALED),
     ],
 )
 def test_other_pairs_stay(pair: tuple[Launch, Launch]) -> None:
