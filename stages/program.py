@@ -21,6 +21,7 @@ from onegraph.kernels.device.base import Epilogue, Matmul, Module
 from onegraph.kernels.launch_group import group_name, most_members, obstacle
 from onegraph.kernels.learner.gemm_group import MEMBERS
 from onegraph.kernels.learner.matmul import Precision
+from onegraph.kernels.learner.row_stacks import Rows, rows_of, stacks
 
 Space = Literal["device", "pinned", "host"]
 
@@ -295,6 +296,21 @@ class MatmulOp(Op):
             self.m, self.n, self.k, self.trans_a, self.trans_b, self.epilogue, self.precision
         )
 
+    @property
+    def rows(self) -> Rows:
+        """What decides whether another product's rows follow its own in memory."""
+        a, b, out = ((r.buffer, r.offset) for r in (self.a, self.b, self.out))
+        return rows_of(
+            (self.m, self.n, self.k),
+            a,
+            b,
+            out,
+            None if self.extra is None else (self.extra.buffer, self.extra.offset),
+            rest=(self.trans_b, self.precision),
+            trans_a=self.trans_a,
+            epilogue=self.epilogue,
+        )
+
     def reads(self) -> frozenset[str]:
         extra = None if self.epilogue == "bias_grad" else self.extra
         return frozenset(r.buffer for r in (self.a, self.b, extra) if r is not None)
@@ -332,11 +348,12 @@ class MatmulOp(Op):
 class MatmulGroup(Op):
     """Products that do not depend on one another, in one launch, which is one node of a graph.
 
-    `onegraph.kernels.learner.gemm_group.groups` says which products a device takes so.
+    `onegraph.kernels.learner.gemm_group.groups` says which products a device takes so. It takes up
+    to four; members whose rows follow one another in memory are one to it (`in_launch`).
 
     Raises:
-        ProgramError: not 2 to 4 members, one with a module or an op group of its own, or one that
-            reads or writes what another one writes.
+        ProgramError: fewer than two members, more than four in the launch, one with a module or an
+            op group of its own, or one that reads or writes what another one writes.
     """
 
     kind: ClassVar[str] = "matmul"
@@ -344,11 +361,18 @@ class MatmulGroup(Op):
     module: Module = "shared"
 
     def __post_init__(self) -> None:
-        if not 1 < len(self.members) <= MEMBERS:
-            raise ProgramError(
-                f"{self.label}: a group has 2 to {MEMBERS} members, got {len(self.members)}"
-            )
+        count = len(self.in_launch)
+        if len(self.members) < 2 or count > MEMBERS:
+            raise ProgramError(f"{self.label}: a group has 2 to {MEMBERS} members, got {count}")
         _require_members(self.members, "matmul group")
+
+    @property
+    def in_launch(self) -> tuple[MatmulOp, ...]:
+        """The products as a GPU has them: a stack of rows is its first one, with all rows."""
+        return tuple(
+            replace(self.members[places[0]], m=sum(self.members[i].m for i in places))
+            for places in stacks([member.rows for member in self.members])
+        )
 
     @property
     def written(self) -> tuple[Ref, ...]:

@@ -2,9 +2,9 @@
 
 Phases are an order that people can follow, and more of an order than the numbers need: a pass over
 one state does not wait for a pass over another. `regrouped` takes the ops of some phases, finds
-what each of them touches, and makes a `Dag` of them: products that are ready together share a
-launch where that pays, launches of one kernel do if asked to, and each op has the edges that it
-needs and few others.
+what each of them touches, and makes a `Dag` of them: products share a launch where that pays, and
+launches of one kernel if asked to (`onegraph.stages.shared_launches`), and each op has the edges
+that it needs and few others.
 
 The lanes are dealt by list scheduling (Graham 1969, "Bounds on multiprocessing timing anomalies"):
 of the ops that are ready, the one with the longest way to the end comes first, and goes where it
@@ -15,15 +15,17 @@ background. What an op costs is a rough figure, and decides on nothing but speed
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import TypeGuard
 
+from onegraph.kernels.catalogue import find
 from onegraph.kernels.device.base import BACKGROUND_LANES
-from onegraph.kernels.learner.gemm_group import MEMBERS, groups
+from onegraph.kernels.launch_group import most_members
+from onegraph.kernels.learner.gemm_group import groups
 from onegraph.stages.dag import Dag, dependences
-from onegraph.stages.launch_groups import grouped as launch_groups
+from onegraph.stages.node_costs import cost_of
 from onegraph.stages.program import (
+    Launch,
     LaunchGroup,
     MatmulGroup,
     MatmulOp,
@@ -33,6 +35,7 @@ from onegraph.stages.program import (
     opened,
     work,
 )
+from onegraph.stages.shared_launches import shared
 
 #: Lanes that a dag has at most. Each with large products has a workspace of its own on a GPU.
 LANES = 8
@@ -45,19 +48,12 @@ LARGE = 4.0
 #: leave most of a GPU idle, so that it loses little by giving way.
 HUGE, BESIDE = 16.0, 16
 
-#: Multiply-adds that cost as much as a node by itself: about a microsecond of a large GPU.
-PER_NODE = 1 << 25
-
-#: Levels that a product with a long sum waits for others with which it shares a launch: they are
-#: gradients of weights, for which little else waits.
-PATIENCE = 4
-
 Shares = Callable[[MatmulOp], bool]
 
 
 def fits_a_group(op: MatmulOp) -> bool:
-    """Whether a device takes the product together with others like it, in one launch."""
-    return op.spec.is_long or groups([(op.m, op.n, op.k)] * 2, op.precision)
+    """Whether a device takes the product together with others, in one launch."""
+    return groups([(op.m, op.n, op.k)] * 2, op.precision)
 
 
 def regrouped(
@@ -74,7 +70,7 @@ def regrouped(
             is forked or grouped among them is taken apart first.
         shares: whether a product gains from a launch with others; one that no group takes has a
             launch of its own whatever it says.
-        launches: whether launches of one kernel that are ready together are one, too.
+        launches: whether launches of one kernel share one, too, and not products alone.
         lanes: how many there are at most.
 
     Raises:
@@ -82,7 +78,9 @@ def regrouped(
     """
     if lanes < 1:
         raise ProgramError(f"a schedule needs a lane, got {lanes}; give 1 or more")
-    grouped = _grouped(_apart(ops), shares, launches)
+    works = taken_apart(ops)
+    kinds = [_kind(op, shares, launches) for op in works]
+    grouped = shared(works, _direct(dependences(works)), kinds)
     before = _direct(dependences(grouped))
     order, lane_of, background = _scheduled(grouped, before, lanes)
     place = {old: new for new, old in enumerate(order)}
@@ -97,7 +95,7 @@ def regrouped(
     )
 
 
-def _apart(ops: Sequence[Op]) -> list[Work]:
+def taken_apart(ops: Sequence[Op]) -> list[Work]:
     """Single pieces of work: forks opened, groups of products dissolved."""
     found: list[Work] = []
     for op in opened(ops):
@@ -112,92 +110,13 @@ def _apart(ops: Sequence[Op]) -> list[Work]:
     return found
 
 
-def _levels(before: Sequence[Sequence[int]]) -> list[int]:
-    """Of each op how many have to run before it, one after another."""
-    levels: list[int] = []
-    for places in before:
-        levels.append(max((levels[i] + 1 for i in places), default=0))
-    return levels
-
-
-def _is_long(op: Work) -> TypeGuard[MatmulOp]:
-    return isinstance(op, MatmulOp) and op.spec.is_long
-
-
-def _with_others(
-    works: Sequence[Work], before: Sequence[Sequence[int]], shares: Shares
-) -> list[int]:
-    """The level of each op, but that of a product with a long sum may be a later one.
-
-    It is up to `PATIENCE` levels later where another one stands with which it can share a launch,
-    and nothing waits for it before.
-    """
-    levels = _levels(before)
-    until = [max(levels, default=0)] * len(works)
-    for i, places in enumerate(before):
-        for j in places:
-            until[j] = min(until[j], levels[i] - 1)
-    found = list(levels)
-    left = [i for i, op in enumerate(works) if _is_long(op) and shares(op)]
-    while left:
-        first = min(left, key=lambda i: (levels[i], i))
-        last = min(until[first], levels[first] + PATIENCE)
-        together = [i for i in left if levels[i] <= last]
-        while (level := max(levels[i] for i in together)) > min(until[i] for i in together):
-            together = [i for i in together if levels[i] < level]
-        for i in together:
-            found[i] = level
-        left = [i for i in left if i not in together]
-    return found
-
-
-def _grouped(works: Sequence[Work], shares: Shares, launches: bool) -> list[Work]:
-    """The ops by level, with products of a level that share a launch in groups.
-
-    Of one level none waits for another, not even through others, so that no group can wait for
-    itself.
-    """
-    levels: dict[int, list[Work]] = {}
-    before = dependences(works)
-    for op, number in zip(works, _with_others(works, before, shares), strict=True):
-        levels.setdefault(number, []).append(op)
-    found: list[Work] = []
-    for _, level in sorted(levels.items()):
-        small: dict[tuple[str, bool], list[MatmulOp]] = {}
-        rest: list[Work] = []
-        for op in level:
-            if isinstance(op, MatmulOp) and fits_a_group(op) and shares(op):
-                small.setdefault((op.module, op.spec.is_long), []).append(op)
-            else:
-                rest.append(op)
-        found += [op for op in map(work, launch_groups(rest)) if op] if launches else rest
-        for products in small.values():
-            for members in _shared_launches(products):
-                if len(members) == 1:
-                    found += members
-                    continue
-                inside = tuple(replace(m, module="shared", group="") for m in members)
-                found.append(MatmulGroup(inside, module=members[0].module))
-    return found
-
-
-def _shared_launches(products: Sequence[MatmulOp]) -> list[list[MatmulOp]]:
-    """Products of a level by launch: the same layer of several passes first, then what is left.
-
-    So passes that go through the same layers stay in step, and do not wait for what is no part of
-    any of them. Longer sums stand first, and of long ones the larger products: a GPU starts the
-    blocks of a launch in this order.
-    """
-    layers: dict[tuple[int, int], list[MatmulOp]] = {}
-    for op in products:
-        layers.setdefault((op.n, op.k), []).append(op)
-    whole, left = list[list[MatmulOp]](), list[MatmulOp]()
-    for same in layers.values():
-        end = len(same) - len(same) % MEMBERS
-        whole += [same[at : at + MEMBERS] for at in range(0, end, MEMBERS)]
-        left += same[end:]
-    left.sort(key=lambda op: (-op.k, -op.m * op.n if op.spec.is_long else 0))
-    return whole + [left[at : at + MEMBERS] for at in range(0, len(left), MEMBERS)]
+def _kind(op: Work, shares: Shares, launches: bool) -> Hashable:
+    """What ops have in common that one launch can do; ``None``: this one has its own."""
+    if isinstance(op, MatmulOp) and fits_a_group(op) and shares(op):
+        return op.module, op.spec.is_long
+    if isinstance(op, Launch) and launches and most_members(find(op.kernel)) > 1:
+        return op.module, op.kernel
+    return None
 
 
 def _direct(before: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -215,11 +134,6 @@ def _direct(before: Sequence[Sequence[int]]) -> list[list[int]]:
     return found
 
 
-def _cost(op: Work) -> float:
-    members = op.members if isinstance(op, MatmulGroup) else (op,)
-    return 1 + sum(m.m * m.n * m.k for m in members if isinstance(m, MatmulOp)) / PER_NODE
-
-
 def _scheduled(
     works: Sequence[Work], before: Sequence[Sequence[int]], lanes: int
 ) -> tuple[list[int], list[int], int]:
@@ -227,7 +141,8 @@ def _scheduled(
 
     Large ops that have time are dealt to lanes of their own, the last ones.
     """
-    cost = list(map(_cost, works))
+    costs = list(map(cost_of, works))
+    cost = [c.nodes for c in costs]
     after: list[list[int]] = [[] for _ in works]
     for i, places in enumerate(before):
         for j in places:
@@ -236,7 +151,9 @@ def _scheduled(
     for i in reversed(range(len(works))):
         to_end[i] = cost[i] + max((to_end[j] for j in after[i]), default=0.0)
     ancestors = _all_before(before)
-    behind = _giving_way(cost, before, to_end, ancestors) if lanes > BACKGROUND_LANES else set()
+    behind = set[int]()
+    if lanes > BACKGROUND_LANES:
+        behind = _giving_way([1.0 + c.work for c in costs], cost, before, to_end, ancestors)
     ahead = lanes - BACKGROUND_LANES if behind else lanes
     missing = [len(places) for places in before]
     #: Ops whose waits are over or under way: the longest way to the end first.
@@ -278,15 +195,19 @@ def _scheduled(
 
 
 def _giving_way(
+    filling: Sequence[float],
     cost: Sequence[float],
     before: Sequence[Sequence[int]],
     to_end: Sequence[float],
     ancestors: Sequence[int],
 ) -> set[int]:
-    """Large ops that may run in the background.
+    """Large ops that may run in the background: those whose work fills the GPU for long.
 
     The longest way through does not lead through them, by as much as half of what they cost; or
     they are so large that much else runs beside them.
+
+    `filling` has of each op the nodes that it costs by its work alone, as if no sum were too long;
+    the rest is as `_scheduled` has it.
     """
     start: list[float] = []
     for places in before:
@@ -299,7 +220,7 @@ def _giving_way(
 
     return {
         i
-        for i, own in enumerate(cost)
+        for i, own in enumerate(filling)
         if (own >= LARGE and longest - (start[i] + to_end[i]) >= own / 2)
         or (own >= HUGE and beside(i) >= BESIDE)
     }

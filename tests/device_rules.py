@@ -366,6 +366,25 @@ def test_a_group_in_a_graph_is_one_node(device):
     assert [values(out) for out in outs] == [[19, 22, 43, 50]] * 2
 
 
+def test_rows_that_follow_one_another_are_one_product_of_a_group(device):
+    """A launch takes four products: with six parts of one of them, nine are four."""
+    x, w = device.upload(f32(*range(12))), device.upload(f32(1, -1, 0, 2))
+    bias, out = device.upload(f32(10, 20)), device.allocate((6, 2), "f32", "out")
+    others = [device.allocate((1, 2), "f32", f"other{i}") for i in range(4)]
+    parts = [
+        Product(
+            Matmul(1, 2, 2, epilogue="bias"), x.view(2 * i, (2,)), w, out.view(2 * i, (2,)), bias
+        )
+        for i in range(6)
+    ]
+    rest = [Product(Matmul(1, 2, 2), x.view(0, (2,)), w, other) for other in others]
+    device.matmul_group([*parts, *rest[:3]])
+    assert values(out) == [10, 22, 12, 24, 14, 26, 16, 28, 18, 30, 20, 32]
+    assert [values(other) for other in others[:3]] == [[0, 2]] * 3
+    with refused(INVALID_VALUE, "2 to 4 products, got 5"):
+        device.matmul_group([*parts, *rest])
+
+
 def test_what_no_group_can_be(device):
     x, y = device.allocate((1,), "f32", "x"), device.allocate((1,), "f32", "y")
     one = Product(Matmul(1, 1, 1), x, x, y)

@@ -323,7 +323,7 @@ def tensor_core_steps(subject: BenchSubject, device: Device) -> dict[Precision, 
 def _on_tensor_cores(op: Op) -> bool:
     if not isinstance(op, MatmulOp | MatmulGroup):
         return False
-    members = op.members if isinstance(op, MatmulGroup) else (op,)
+    members = op.in_launch if isinstance(op, MatmulGroup) else (op,)
     if all(m.spec.is_long for m in members):
         return False
     sizes = [(m.m, m.n, m.k) for m in members]

@@ -42,8 +42,16 @@ def obstacle(shapes: Shapes, hindsight: Relabelling | None) -> str:
     )
 
 
-def draw(shapes: Shapes, hindsight: Relabelling | None = None) -> Fragment:
+def draw(
+    shapes: Shapes, hindsight: Relabelling | None = None, *, follow_up: bool = True
+) -> Fragment:
     """The draw, its weights, the counters, and what the learner draws once they have advanced.
+
+    Args:
+        shapes: sizes of the step.
+        hindsight: how its rows are relabelled, if they are.
+        follow_up: whether the learner's draws are among the ops; else they are to follow, and
+            nothing but the passes that read them needs to wait for them.
 
     Raises:
         ValueError: there is an `obstacle`.
@@ -108,7 +116,7 @@ def draw(shapes: Shapes, hindsight: Relabelling | None = None) -> Fragment:
         ticket("fused_draw_barrier"),
     )
     return Fragment(
-        (Launch(kernel, args), *learner.work["counters"]),
+        (Launch(kernel, args), *(learner.work["counters"] if follow_up else ())),
         (
             *own,
             *batch_buffers(shapes),

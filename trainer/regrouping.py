@@ -27,7 +27,10 @@ from onegraph.stages.program import (
 from onegraph.stages.schedule import regrouped
 from onegraph.trainer import fused_replay, fused_update
 from onegraph.trainer.hindsight import Relabelling
+from onegraph.trainer.joined_launches import joined
+from onegraph.trainer.learner import Learner
 from onegraph.trainer.phases import PHASES
+from onegraph.trainer.rows_together import rows_together
 from onegraph.trainer.shapes import Shapes
 
 
@@ -98,7 +101,8 @@ class ComposedStep:
         hindsight: how drawn rows are relabelled, if they are.
         largest_shared: bytes of shared memory that a block may have.
         regroups: whether the passes are regrouped too; else they stay one after another.
-        launches: whether launches of one kernel that are ready together are then one.
+        launches: whether launches of one kernel then share one where that pays, and the denoising
+            pass has its rows behind the batch's.
     """
 
     name: str
@@ -119,7 +123,11 @@ class ComposedStep:
     def merges(self) -> tuple[Merge, ...]:
         first, last = PHASES.index("spectral"), PHASES.index("iql_modulate")
         return (
-            Merge("draw", fused_replay.DRAWS, fused_replay.draw(self.shapes, self.hindsight)),
+            Merge(
+                "draw",
+                fused_replay.DRAWS,
+                fused_replay.draw(self.shapes, self.hindsight, follow_up=not self.regroups),
+            ),
             Merge("passes_and_update", PHASES[first : last + 1], self._passes),
             Merge("write_back", fused_replay.WRITES, fused_replay.write_back(self.shapes)),
         )
@@ -128,8 +136,12 @@ class ComposedStep:
         found = fused_update.with_update(self.shapes, self.largest_shared, ops)
         if not self.regroups:
             return found
-        dag = regrouped(tuple(opened(found.ops)), launches=self.launches)
-        return Fragment((dag,), found.buffers)
+        learner = Learner(self.shapes)
+        ops, own = (*learner.work["counters"], *opened(found.ops)), found.buffers
+        if self.launches:
+            passes = rows_together(ops, learner.buffers, "online", "noised")
+            ops, own = joined(passes.ops), (*own, *passes.buffers)
+        return Fragment((regrouped(ops, launches=self.launches),), own)
 
 
 def _shared_bytes(op: Op) -> int:

@@ -12,7 +12,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Protocol, Self
 from weakref import WeakSet
@@ -26,6 +26,7 @@ from onegraph.kernels.device.ledger import Ledger
 from onegraph.kernels.launch_group import group_name, most_members, obstacle
 from onegraph.kernels.learner import gemm_group, matmul_long
 from onegraph.kernels.learner.matmul import Precision
+from onegraph.kernels.learner.row_stacks import Rows, rows_of, stacks
 
 Module = Literal["shared", "graphed", "ungraphed"]
 Epilogue = Literal["none", "bias", "bias_relu", "relu_grad", "bias_grad"]
@@ -309,6 +310,54 @@ class Product:
     def operands(self) -> tuple[DeviceArray, ...]:
         given = self.a, self.b, self.out
         return given if self.extra is None else (*given, self.extra)
+
+    @property
+    def rows(self) -> Rows:
+        """What decides whether another product's rows follow its own."""
+        a, b, out = (_place(x) for x in (self.a, self.b, self.out))
+        spec = self.spec
+        return rows_of(
+            (spec.m, spec.n, spec.k),
+            a,
+            b,
+            out,
+            None if self.extra is None else _place(self.extra),
+            rest=(spec.trans_b, spec.precision),
+            trans_a=spec.trans_a,
+            epilogue=spec.epilogue,
+        )
+
+
+def stacked(members: Sequence[Product]) -> list[Product]:
+    """The products as a launch has them: those whose rows follow one another as one."""
+    found = []
+    for places in stacks([p.rows for p in members]):
+        parts = [members[i] for i in places]
+        first = parts[0]
+        if len(parts) > 1:
+            masked = first.spec.epilogue == "relu_grad"
+            masks = [p.extra for p in parts if p.extra is not None]
+            first = Product(
+                replace(first.spec, m=sum(p.spec.m for p in parts)),
+                _joined([p.a for p in parts]),
+                first.b,
+                _joined([p.out for p in parts]),
+                _joined(masks) if masked else first.extra,
+            )
+        found.append(first)
+    return found
+
+
+def _joined(arrays: Sequence[DeviceArray]) -> DeviceArray:
+    """Arrays of one allocation that follow one another as one."""
+    base, first = _place(arrays[0])
+    start = first - base._address() // base.dtype.itemsize
+    return base.view(start, (sum(array.size for array in arrays),))
+
+
+def _place(array: DeviceArray) -> tuple[DeviceArray, int]:
+    """Its allocation and its first element: what lies side by side by chance is not together."""
+    return array.base, array._address() // array.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -806,17 +855,20 @@ class Device(ABC):
     def matmul_group(self, members: Sequence[Product], *, module: Module = "shared") -> None:
         """The products of `members` by one launch; none may write what another reads or writes.
 
-        A group is one ``matmul`` in the ledger and one node of a graph.
+        A group is one ``matmul`` in the ledger and one node of a graph. It has two products or
+        more, of which a launch takes up to four; such as are one by their rows count once
+        (`onegraph.kernels.learner.row_stacks`).
         """
         op = f"matmul {', '.join(p.out.name for p in members)}"
-        if not 1 < len(members) <= gemm_group.MEMBERS:
+        for product in members:
+            self._check_product(op, product)
+        count = len(stacks([p.rows for p in members]))
+        if len(members) < 2 or count > gemm_group.MEMBERS:
             self.fail(
                 "CUDA_ERROR_INVALID_VALUE",
                 op,
-                f"a group has 2 to {gemm_group.MEMBERS} products, got {len(members)}",
+                f"a group has 2 to {gemm_group.MEMBERS} products, got {count}",
             )
-        for product in members:
-            self._check_product(op, product)
         sizes = ", ".join(f"{p.spec.m}x{p.spec.n}x{p.spec.k}" for p in members)
         self._check_module(f"matmul[{sizes}]", module)
         self._count("matmul")

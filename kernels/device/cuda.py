@@ -56,6 +56,7 @@ from onegraph.kernels.device.base import (
     Module,
     Product,
     Stream,
+    stacked,
 )
 from onegraph.kernels.device.facts import DeviceFacts
 from onegraph.kernels.device.ledger import Ledger
@@ -534,7 +535,7 @@ class CudaDevice(Device):
         if calls is None:
             if len(self._matmuls) >= _READY_MATMULS:
                 self._matmuls.clear()
-            calls = self._matmuls[key] = (self._group_call(members, module),)
+            calls = self._matmuls[key] = (self._group_call(stacked(members), module),)
         for call in calls:
             call()
 

@@ -1,12 +1,17 @@
 // Gradient of features times level embeddings: a thread has one feature of one row, for all levels
 // (iqn_mix_grad.py).
+#include "learner/scaled.cuh"
+
 #define ROUND 16  // levels whose loads are on their way at once; the bounds leave registers for them
 
 extern "C" __global__ void __launch_bounds__(256, 3)
 iqn_mix_grad(const float* __restrict__ features, const float* __restrict__ phi,
-             const float* __restrict__ grad_z, float* __restrict__ grad_phi,
-             float* __restrict__ grad_features, int rows, int quantiles, int hidden, int add) {
+             const float* __restrict__ grad_z, const float* __restrict__ depth,
+             float* __restrict__ grad_phi, float* __restrict__ grad_features,
+             float* __restrict__ grad_branch, int rows, int quantiles, int hidden, int add,
+             int with_branch) {
     long long total = (long long)rows * hidden;
+    float by = with_branch ? depth[0] : 0.0f;
     for (long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x; k < total;
          k += (long long)gridDim.x * blockDim.x) {
         long long row = k / hidden;
@@ -34,6 +39,8 @@ iqn_mix_grad(const float* __restrict__ features, const float* __restrict__ phi,
             *to = p > 0.0f ? g * feature : 0.0f;
             sum += g * (p < 0.0f ? 0.0f : p);
         }
-        grad_features[k] = (add ? grad_features[k] : 0.0f) + sum;
+        sum = (add ? grad_features[k] : 0.0f) + sum;
+        grad_features[k] = sum;
+        if (with_branch) grad_branch[k] = scaled_by(sum, by);
     }
 }

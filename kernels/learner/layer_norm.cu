@@ -1,8 +1,6 @@
 // Layer normalisation, a row a warp (layer_norm.py). All that is read of a row's first 256 columns is on
 // its way before the first sum, and stays in registers; the launch bounds leave room for it.
-#include "learner/row_sums.cuh"
-
-#define HELD 8  // columns of a lane
+#include "learner/layer_norm.cuh"
 
 extern "C" __global__ void __launch_bounds__(128, 6)
 layer_norm(const float* __restrict__ x, const float* __restrict__ scale,
@@ -12,7 +10,6 @@ layer_norm(const float* __restrict__ x, const float* __restrict__ scale,
     for (long long row = blockIdx.x * (long long)warps + (threadIdx.x >> 5); row < rows;
          row += (long long)gridDim.x * warps) {
         const float* from = x + row * cols;
-        float* to = out + row * cols;
         float value[HELD], factor[HELD], term[HELD];
 #pragma unroll
         for (int k = 0; k < HELD; ++k) {
@@ -21,36 +18,7 @@ layer_norm(const float* __restrict__ x, const float* __restrict__ scale,
             factor[k] = j < cols ? scale[j] : 0.0f;
             term[k] = j < cols ? shift[j] : 0.0f;
         }
-        float sum = 0.0f;
-#pragma unroll
-        for (int k = 0; k < HELD; ++k) sum += value[k];
-#pragma unroll 1
-        for (int j = lane + 32 * HELD; j < cols; j += 32) sum += from[j];
-        float m = warp_sum(sum) / (float)cols;
-        float squares = 0.0f;
-#pragma unroll
-        for (int k = 0; k < HELD; ++k) {
-            float d = value[k] - m;
-            if (lane + 32 * k < cols) squares += d * d;
-        }
-#pragma unroll 1
-        for (int j = lane + 32 * HELD; j < cols; j += 32) {
-            float d = from[j] - m;
-            squares += d * d;
-        }
-        float r = 1.0f / sqrtf(warp_sum(squares) / (float)cols + eps);
-#pragma unroll
-        for (int k = 0; k < HELD; ++k) {
-            int j = lane + 32 * k;
-            if (j < cols) to[j] = ((value[k] - m) * r) * factor[k] + term[k];
-        }
-#pragma unroll 1
-        for (int j = lane + 32 * HELD; j < cols; j += 32) {
-            to[j] = ((from[j] - m) * r) * scale[j] + shift[j];
-        }
-        if (lane == 0) {
-            mean[row] = m;
-            rstd[row] = r;
-        }
+        normalise_row(value, factor, term, from, scale, shift, out + row * cols, mean + row, rstd + row,
+                      cols, eps);
     }
 }

@@ -2,15 +2,17 @@
 // What is read of a row's first 256 columns, or of 256 rows of a column, is on its way before the first
 // sum; the launch bounds leave registers for it.
 #include "learner/row_sums.cuh"
+#include "learner/scaled.cuh"
 
 #define HELD 8
 
 extern "C" __global__ void __launch_bounds__(256, 2) layer_norm_grad(
     const float* __restrict__ x, const float* __restrict__ mean, const float* __restrict__ rstd,
     const float* __restrict__ scale, const float* __restrict__ grad_out,
-    const float* __restrict__ residual, float* __restrict__ grad_in, float* __restrict__ grad_scale,
-    float* __restrict__ grad_shift, int rows, int cols, int tiles, int with_residual,
-    int after_relu) {
+    const float* __restrict__ residual, const float* __restrict__ depth,
+    float* __restrict__ grad_in, float* __restrict__ grad_branch, float* __restrict__ grad_scale,
+    float* __restrict__ grad_shift, int rows, int cols, int tiles, int with_residual, int after_relu,
+    int with_branch) {
     long long row_tiles = ((long long)rows + 7) / 8;
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         if (tile < row_tiles) {
@@ -19,6 +21,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) layer_norm_grad(
             if (row >= rows) continue;
             const float *x_row = x + row * cols, *g_row = grad_out + row * cols;
             float m = mean[row], r = rstd[row], first = 0.0f, second = 0.0f;
+            float by = with_branch ? depth[0] : 0.0f;
             float value[HELD], scaled[HELD], skip[HELD];
 #pragma unroll
             for (int k = 0; k < HELD; ++k) {
@@ -47,8 +50,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) layer_norm_grad(
             for (int k = 0; k < HELD; ++k) {
                 float g = r * ((scaled[k] - first) - ((value[k] - m) * r) * second);
                 if (with_residual) g += skip[k];
+                if (after_relu && !(value[k] > 0.0f)) g = 0.0f;
                 if (lane + 32 * k < cols) {
-                    grad_in[row * cols + lane + 32 * k] = after_relu && !(value[k] > 0.0f) ? 0.0f : g;
+                    grad_in[row * cols + lane + 32 * k] = g;
+                    if (with_branch) grad_branch[row * cols + lane + 32 * k] = scaled_by(g, by);
                 }
             }
 #pragma unroll 1
@@ -56,7 +61,9 @@ extern "C" __global__ void __launch_bounds__(256, 2) layer_norm_grad(
                 float here = x_row[j];
                 float g = r * ((g_row[j] * scale[j] - first) - ((here - m) * r) * second);
                 if (with_residual) g += residual[row * cols + j];
-                grad_in[row * cols + j] = after_relu && !(here > 0.0f) ? 0.0f : g;
+                if (after_relu && !(here > 0.0f)) g = 0.0f;
+                grad_in[row * cols + j] = g;
+                if (with_branch) grad_branch[row * cols + j] = scaled_by(g, by);
             }
         } else {
             long long col = (tile - row_tiles) * TILE_COLUMNS + (threadIdx.x & 7);

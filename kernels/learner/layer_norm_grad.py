@@ -10,7 +10,9 @@ With g the gradient in the output of `layer_norm`, and ``h = (x - mean) rstd``::
 `row_sums.sum_over_rows`. All float32. Where `with_residual` is other than 0, `residual` [rows,
 cols] is added: the gradient that reaches x by the skip of a residual block. Where `after_relu` is
 other than 0, x is what a ReLU gave, and `grad_in` becomes 0 where x is not above 0 (or is NaN), as
-it is on the other side of the ReLU. Row blocks and column blocks share one launch: neither needs
+it is on the other side of the ReLU. Where `with_branch` is other than 0, ``grad_branch`` [rows,
+cols] is what `scaled_add_grad` makes of `grad_in` with the scale ``depth[0]``: the gradient in the
+branch of the block whose output x is. Row blocks and column blocks share one launch: neither needs
 what the other computes.
 
 NaN and infinity in a row of g, x or the residual stay in that row of `grad_in`, and in their
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 
 from onegraph.kernels.catalogue import kernel
 from onegraph.kernels.learner.row_sums import TILE_COLUMNS, F, sum_over_rows, warp_sum
+from onegraph.kernels.learner.scaled_add_grad import scaled_add_grad
 
 #: Rows that one block takes, a warp each.
 TILE_ROWS = 8
@@ -56,7 +59,9 @@ def layer_norm_gradients(
     scale="in f32",
     grad_out="in f32",
     residual="in f32",
+    depth="in f32",
     grad_in="out f32",
+    grad_branch="out f32",
     grad_scale="out f32",
     grad_shift="out f32",
     rows="i32",
@@ -64,6 +69,7 @@ def layer_norm_gradients(
     tiles="i32",
     with_residual="i32",
     after_relu="i32",
+    with_branch="i32",
 )
 def layer_norm_grad(
     x: NDArray[np.float32],
@@ -72,7 +78,9 @@ def layer_norm_grad(
     scale: NDArray[np.float32],
     grad_out: NDArray[np.float32],
     residual: NDArray[np.float32],
+    depth: NDArray[np.float32],
     grad_in: NDArray[np.float32],
+    grad_branch: NDArray[np.float32],
     grad_scale: NDArray[np.float32],
     grad_shift: NDArray[np.float32],
     *,
@@ -81,10 +89,12 @@ def layer_norm_grad(
     tiles: int,
     with_residual: int,
     after_relu: int,
+    with_branch: int,
 ) -> None:
-    """Write `grad_in` [rows, cols], `grad_scale` and `grad_shift` [cols].
+    """Write `grad_in` [rows, cols], `grad_scale` and `grad_shift` [cols], `grad_branch` if asked.
 
-    `tiles` is `tile_count` of the sizes; `residual` is not read without `with_residual`.
+    `tiles` is `tile_count` of the sizes; `residual` is not read without `with_residual`, nor
+    `depth` [1] without `with_branch`, and `grad_branch` not written.
     """
     if tiles != tile_count(rows, cols):
         raise ValueError(f"{tiles} tiles for [{rows}, {cols}]; give {tile_count(rows, cols)}")
@@ -102,3 +112,5 @@ def layer_norm_grad(
             grad_in[:n] += residual[:n]
         if after_relu:
             grad_in[:n][~(x[:n] > 0)] = 0
+    if with_branch:
+        scaled_add_grad(grad_in, depth, grad_branch, n=n)

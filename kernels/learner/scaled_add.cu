@@ -1,8 +1,6 @@
 // A sum with a scale from device memory (scaled_add.py), in 16-byte accesses where all arrays stand on
 // such.
-__device__ inline float scaled_sum(float a, float b, float factor) {
-    return factor == 0.0f ? a : a + factor * b;
-}
+#include "learner/scaled.cuh"
 
 extern "C" __global__ void scaled_add(const float* __restrict__ a, const float* __restrict__ b,
                                       const float* __restrict__ scale, float* __restrict__ out,

@@ -1,6 +1,6 @@
 // A gradient times a scale from device memory (scaled_add_grad.py), in 16-byte accesses where both
 // arrays stand on such.
-__device__ inline float scaled_by(float g, float factor) { return factor == 0.0f ? 0.0f : factor * g; }
+#include "learner/scaled.cuh"
 
 extern "C" __global__ void scaled_add_grad(const float* __restrict__ grad_out,
                                            const float* __restrict__ scale,

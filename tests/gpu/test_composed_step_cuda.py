@@ -91,12 +91,10 @@ def test_each_way_agrees_with_stage_6_and_with_itself(cuda: Device, which: str) 
     six = run(cuda, config)
     known = ways(cuda, config)
     assert {"wide", "whole", "ends", "ends-wide", "ends-grouped"} == {*known}
-    ends = {}
     for name in known:
         seven, again = (run(cuda, config, name) for _ in range(2))
         assert seven.drawn == again.drawn == six.drawn, name
         assert [n for n in seven.end if seven.end[n] != again.end[n]] == [], name
-        ends[name] = seven.end
         for array in ("theta", "theta_target"):
             wanted, found = six.state[array], seven.state[array]
             _, relative, travelled = distance(found, wanted, six.start)
@@ -106,8 +104,6 @@ def test_each_way_agrees_with_stage_6_and_with_itself(cuda: Device, which: str) 
             np.testing.assert_array_equal(
                 seven.state[array], six.state[array], err_msg=f"{array} of {name}"
             )
-    # A group of launches has the bits of its members.
-    assert ends["ends-grouped"] == ends["ends-wide"]
 
 
 @pytest.mark.parametrize("name", ["ends", "ends-grouped"])

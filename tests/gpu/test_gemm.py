@@ -204,6 +204,37 @@ def test_a_group_of_any_tiles_on_any_grid(cuda, tile_m, max_blocks):
     assert_equal_results(at_once, apart)
 
 
+@pytest.mark.parametrize("epilogue", ["none", "bias", "bias_relu", "relu_grad"])
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize(("cuts", "n", "k"), [((1, 3, 2), 5, 7), ((300, 1, 211), 256, 64)])
+def test_rows_that_follow_one_another_are_one_product(cuda, cuts, n, k, trans_b, epilogue):
+    """By the small tiles and by the large ones, in parts that end where no vector does.
+
+    Of whole numbers, whose sums are exact: a host multiplies a single row in another order.
+    """
+    whole = Matmul(sum(cuts), n, k, trans_b=trans_b, epilogue=epilogue)
+    a, b, extra = (x if x is None else np.rint(3 * x) for x in operands(whole))
+    other, *_ = products(cuda, MEMBERS[:1])
+    left, right = cuda.upload(a), cuda.upload(b)
+    more = None if extra is None else cuda.upload(extra)
+
+    def by(parts) -> np.ndarray:
+        out = cuda.upload(np.full(whole.m * n, np.nan, np.float32))
+        members, first = [], 0
+        for rows in parts:
+            mask = more
+            if epilogue == "relu_grad":
+                mask = more.view(first * n, (rows * n,))
+            spec = replace(whole, m=rows)
+            from_, to = left.view(first * k, (rows * k,)), out.view(first * n, (rows * n,))
+            members.append(Product(spec, from_, right, to, mask))
+            first += rows
+        cuda.matmul_group([*members, other])
+        return out.to_host_checkpoint()
+
+    np.testing.assert_array_equal(by(cuts), by([whole.m]))
+
+
 def test_a_group_is_one_node_as_the_driver_counts(cuda):
     spec = Matmul(64, 64, 64)
     a, b, _ = operands(spec)

@@ -79,8 +79,8 @@ def test_iqn_mix(cuda, rows, quantiles, hidden):
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(("quantiles", "hidden"), [(1, 1), (3, 7), (16, 64), (37, 129)])
-@pytest.mark.parametrize("add", [0, 1])
-def test_iqn_mix_grad(cuda, rows, quantiles, hidden, add):
+@pytest.mark.parametrize(("add", "depth"), [(0, None), (1, None), (0, 0.0), (1, 1.25)])
+def test_iqn_mix_grad(cuda, rows, quantiles, hidden, add, depth):
     rng = np.random.default_rng(rows + quantiles)
     size = rows * quantiles, hidden
     assert_same(
@@ -91,6 +91,9 @@ def test_iqn_mix_grad(cuda, rows, quantiles, hidden, add):
         grad_z=spiced(rng, size),
         grad_phi=rows * quantiles * hidden,
         grad_features=rng.normal(size=(rows, hidden)) if add else np.full((rows, hidden), np.nan),
+        depth=[np.nan if depth is None else depth],
+        grad_branch=rows * hidden,
+        with_branch=int(depth is not None),
         rows=rows,
         quantiles=quantiles,
         hidden=hidden,

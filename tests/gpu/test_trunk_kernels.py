@@ -88,9 +88,36 @@ def test_layer_norm(cuda, rows, cols, share):
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("cols", COLUMNS)
 @pytest.mark.parametrize(
-    ("share", "with_residual", "after_relu"), [(0, 0, 0), (0, 1, 1), (0.002, 1, 0), (0.002, 0, 1)]
+    ("share", "scaled", "depth"), [(0, 0, np.nan), (0, 1, 1.25), (0.002, 1, 0.0), (0.002, 1, 0.5)]
 )
-def test_layer_norm_grad(cuda, rows, cols, share, with_residual, after_relu):
+def test_add_norm(cuda, rows, cols, share, scaled, depth):
+    rng = np.random.default_rng(rows * 1000 + cols)
+    assert_same(
+        cuda,
+        "add_norm",
+        a=spiced(rng, (rows, cols), share, size=3),
+        b=spiced(rng, (rows, cols), share),
+        depth=[depth],
+        total=rows * cols,
+        scale=rng.normal(size=cols),
+        shift=rng.normal(size=cols),
+        out=rows * cols,
+        mean=rows,
+        rstd=rows,
+        rows=rows,
+        cols=cols,
+        eps=1e-5,
+        scaled=scaled,
+    )
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("cols", COLUMNS)
+@pytest.mark.parametrize(
+    ("share", "with_residual", "after_relu", "depth"),
+    [(0, 0, 0, None), (0, 1, 1, 1.25), (0.002, 1, 0, 0.0), (0.002, 0, 1, None)],
+)
+def test_layer_norm_grad(cuda, rows, cols, share, with_residual, after_relu, depth):
     rng = np.random.default_rng(rows * 1000 + cols)
     assert_same(
         cuda,
@@ -101,7 +128,9 @@ def test_layer_norm_grad(cuda, rows, cols, share, with_residual, after_relu):
         scale=rng.normal(size=cols),
         grad_out=spiced(rng, (rows, cols), share),
         residual=spiced(rng, (rows, cols), share),
+        depth=[np.nan if depth is None else depth],
         grad_in=rows * cols,
+        grad_branch=rows * cols,
         grad_scale=cols,
         grad_shift=cols,
         rows=rows,
@@ -109,6 +138,7 @@ def test_layer_norm_grad(cuda, rows, cols, share, with_residual, after_relu):
         tiles=tile_count(rows, cols),
         with_residual=with_residual,
         after_relu=after_relu,
+        with_branch=int(depth is not None),
     )
 
 

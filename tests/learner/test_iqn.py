@@ -92,8 +92,16 @@ def test_product_of_features_and_embeddings():
     np.testing.assert_array_equal(out["z"], [1, 2, 0, 10, 6, NAN, 12, NAN])
 
 
-@pytest.mark.parametrize(("add", "features"), [(0, [9, 44]), (1, [109, 244])])
-def test_gradient_of_the_product(add, features):
+@pytest.mark.parametrize(
+    ("add", "depth", "features", "branch"),
+    [
+        (0, NAN, [9, 44], [NAN, NAN]),
+        (1, NAN, [109, 244], [NAN, NAN]),
+        (1, 0.5, [109, 244], [54.5, 122]),
+        (0, 0.0, [9, 44], [0, 0]),
+    ],
+)
+def test_gradient_of_the_product(add, depth, features, branch):
     out = run_host(
         "iqn_mix_grad",
         features=[[2, 3]],
@@ -101,11 +109,15 @@ def test_gradient_of_the_product(add, features):
         grad_z=[[1, 7], [2, 4]],
         grad_phi=4,
         grad_features=[100, 200],
+        depth=[depth],
+        grad_branch=2,
+        with_branch=int(not math.isnan(depth)),
         rows=1,
         quantiles=2,
         hidden=2,
         add=add,
     )
+    np.testing.assert_array_equal(out["grad_branch"], branch)  # as it was, if it is not asked for
     assert out["grad_phi"].tolist() == [2, 0, 4, 12]  # 7 * 3 stops at the ReLU
     assert out["grad_features"].tolist() == features
 

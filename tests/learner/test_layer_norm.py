@@ -34,7 +34,9 @@ def norm(x, scale=None, shift=None, eps=1e-5):
     return out["out"][: rows * cols].reshape(rows, cols), out["mean"], out["rstd"]
 
 
-def norm_grad(x, grad_out, scale=None, residual=None, *, after_relu=0, eps=1e-5, **kept):
+def norm_grad(
+    x, grad_out, scale=None, residual=None, *, after_relu=0, depth=None, eps=1e-5, **kept
+):
     x = np.asarray(x, np.float32)
     rows, cols = x.shape
     _, mean, rstd = norm(x, eps=eps)
@@ -44,7 +46,9 @@ def norm_grad(x, grad_out, scale=None, residual=None, *, after_relu=0, eps=1e-5,
         scale=np.ones(cols) if scale is None else scale,
         grad_out=grad_out,
         residual=[NAN] if residual is None else residual,
+        depth=[NAN] if depth is None else [depth],
         grad_in=rows * cols,
+        grad_branch=rows * cols,
         grad_scale=cols,
         grad_shift=cols,
         rows=rows,
@@ -52,8 +56,12 @@ def norm_grad(x, grad_out, scale=None, residual=None, *, after_relu=0, eps=1e-5,
         tiles=tile_count(rows, cols),
         with_residual=int(residual is not None),
         after_relu=after_relu,
+        with_branch=int(depth is not None),
     )
     grad_in = out["grad_in"][: rows * cols].reshape(rows, cols)
+    if depth is not None:
+        return grad_in, out["grad_branch"][: rows * cols].reshape(rows, cols)
+    assert np.isnan(out["grad_branch"]).all()  # as it was
     return grad_in, out["grad_scale"], out["grad_shift"]
 
 
@@ -118,12 +126,82 @@ def test_gradients_by_hand():
     assert masked.tolist() == [[0, 20.75]]
 
 
+def test_the_branch_of_the_block_before_gets_its_share():
+    """As `scaled_add_grad` has it: what the forward pass left out learns nothing, not even NaN."""
+    given = [[-1, 1]], [[0, 4]]
+    for after_relu, want in ((0, [[-0.75, 0.75]]), (1, [[0, 0.75]])):
+        grad_in, branch = norm_grad(*given, after_relu=after_relu, depth=4, eps=3.0)
+        assert grad_in.tolist() == want
+        assert branch.tolist() == [[4 * g for g in want[0]]]
+    spoilt, branch = norm_grad(given[0], [[0, NAN]], depth=0)
+    assert np.isnan(spoilt).all()
+    assert branch.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(0, 5), (5, 0), (1, 1), (9, 33), (3, 300)])
+@pytest.mark.parametrize(("scaled", "depth"), [(0, NAN), (1, 1.25), (1, 0.0)])
+def test_a_sum_and_its_norm_have_the_bits_of_both(rows, cols, scaled, depth):
+    rng = np.random.default_rng(rows + cols)
+    a, b = rng.normal(size=(2, rows, cols)).astype(np.float32)
+    scale, shift = rng.normal(size=(2, cols)).astype(np.float32)
+    if a.size > 1:
+        b.reshape(-1)[-1] = NAN
+    n = rows * cols
+    total = run_host("scaled_add", a=a, b=b, scale=[depth], out=n, n=n, scaled=scaled)["out"]
+    want = norm(total[:n].reshape(rows, cols), scale, shift)
+    got = run_host(
+        "add_norm",
+        a=a,
+        b=b,
+        depth=[depth],
+        scale=scale,
+        shift=shift,
+        eps=1e-5,
+        total=n,
+        out=n,
+        mean=rows,
+        rstd=rows,
+        rows=rows,
+        cols=cols,
+        scaled=scaled,
+    )
+    np.testing.assert_array_equal(got["total"], total)
+    np.testing.assert_array_equal(got["out"][:n].reshape(rows, cols), want[0])
+    np.testing.assert_array_equal(got["mean"], want[1])
+    np.testing.assert_array_equal(got["rstd"], want[2])
+
+
+def test_a_sum_and_its_norm_by_hand():
+    """3 + 2 x -1 and 1 + 2 x 2: 1 and 5, with mean 3 and a deviation of 2."""
+    got = run_host(
+        "add_norm",
+        a=[3, 1],
+        b=[-1, 2],
+        depth=[2],
+        scale=[1, 10],
+        shift=[0, 7],
+        eps=1e-12,
+        total=2,
+        out=2,
+        mean=1,
+        rstd=1,
+        rows=1,
+        cols=2,
+        scaled=1,
+    )
+    assert got["total"].tolist() == [1, 5]
+    assert (got["mean"][0], got["rstd"][0]) == (3, 0.5)
+    assert got["out"].tolist() == [-1, 17]
+
+
 def test_tiles_that_do_not_fit_are_refused():
+    names = ("x", "mean", "rstd", "scale", "grad_out", "residual", "depth")
     with pytest.raises(ValueError, match="3 tiles"):
         run_host(
             "layer_norm_grad",
-            **dict.fromkeys(("x", "mean", "rstd", "scale", "grad_out", "residual"), np.zeros(1)),
-            **dict.fromkeys(("grad_in", "grad_scale", "grad_shift"), 1),
+            **dict.fromkeys(names, np.zeros(1)),
+            **dict.fromkeys(("grad_in", "grad_branch", "grad_scale", "grad_shift"), 1),
+            with_branch=0,
             rows=1,
             cols=1,
             tiles=3,

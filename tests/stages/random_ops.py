@@ -33,7 +33,7 @@ def windows(size: int) -> st.SearchStrategy[Ref]:
 
 @st.composite
 def ops(draw: st.DrawFn) -> Op:
-    kind = draw(st.sampled_from(["memset", "copy", "matmul", "scale", "count"]))
+    kind = draw(st.sampled_from(["memset", "copy", "matmul", "row", "scale", "count"]))
     if kind == "memset":
         return Memset(draw(windows(draw(st.integers(1, SIZE)))))
     if kind == "count":
@@ -45,6 +45,9 @@ def ops(draw: st.DrawFn) -> Op:
         return Copy(Ref(first, draw(offset), size), Ref(second, draw(offset), size), "dtod")
     if kind == "matmul":
         return MatmulOp(2, 2, 2, Ref(second), Ref(second), Ref(first), trans_b=draw(st.booleans()))
+    if kind == "row":  # one of two that are a product of two rows
+        at = draw(st.sampled_from([0, 2]))
+        return MatmulOp(1, 2, 2, Ref(second, at, 2), Ref(second), Ref(first, at, 2))
     w, v = Ref(second), Ref(first)
     return Launch(
         "toy_scale", {"w": w, "scale": Ref("scale"), "pick": Ref("pick"), "v": v, "n": SIZE}

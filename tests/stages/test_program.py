@@ -235,6 +235,21 @@ class TestMatmulGroup:
         with pytest.raises(ProgramError, match=f"2 to 4 members, got {count}"):
             group_of(*"abcde"[:count])
 
+    def test_rows_that_follow_one_another_count_once(self) -> None:
+        """Three parts of x, of which the second and the first are one product of five rows."""
+        rows = [
+            MatmulOp(m, 2, 1, Ref("h", first, m), Ref("w"), Ref("x", 2 * first, 2 * m))
+            for first, m in ((2, 3), (0, 2), (6, 1))
+        ]
+        others = group_of("a", "b").members
+        group = MatmulGroup((*rows, *others))
+        assert [(op.m, op.out) for op in group.in_launch] == [
+            *((5, Ref("x", 0, 4)), (1, Ref("x", 12, 2)), (2, Ref("a")), (2, Ref("b"))),
+        ]
+        assert group.calls() == {"matmul": 1}
+        with pytest.raises(ProgramError, match="2 to 4 members, got 5"):
+            MatmulGroup((*rows, *group_of("a", "b", "c").members))
+
     @pytest.mark.parametrize(
         "other",
         [

@@ -136,7 +136,7 @@ def test_a_group_has_four_members_at_most_and_longer_sums_stand_first() -> None:
     ops = [replace(product(f"o{k}", "x"), k=k) for k in (1, 2, 3, 4, 5, 6)]
     dag = regrouped(ops)
     assert [[m.k for m in op.members] for op in dag.ops if isinstance(op, MatmulGroup)] == [
-        *([6, 5, 4, 3], [2, 1]),
+        *([6, 5], [4, 3, 2, 1]),
     ]
 
 
@@ -215,8 +215,8 @@ def test_groups_of_launches_are_taken_apart_too() -> None:
     assert [op.kind for op in apart.ops].count("launch") == 3
     assert {op.module for op in apart.ops if isinstance(op, Launch)} == {"graphed"}
     (found,) = (op for op in regrouped(ops, launches=True).ops if isinstance(op, LaunchGroup))
-    # Only one of the two that were a group has to wait for the copy.
-    assert [op.args["out"] for op in found.members] == [Ref("a"), Ref("c")]
+    # Two of them could start at once. They wait for the third, which costs nobody time.
+    assert [op.args["out"] for op in found.members] == [Ref("a"), Ref("b"), Ref("c")]
     assert found.module == "graphed"
 
 

@@ -18,7 +18,7 @@ from trainer.test_regrouping import COMPOSED, CONFIGS, dag_of, ways
 from onegraph.kernels.common.layout import Diagnostic
 from onegraph.kernels.device import HostDevice
 from onegraph.kernels.fused.update_step import STATIC_BYTES, slot_bytes
-from onegraph.stages.program import LaunchGroup
+from onegraph.stages.program import GraphLaunch, Launch, LaunchGroup, Op, opened
 from onegraph.stages.registry import ALL, up_to
 from onegraph.stages.verify import verify
 from onegraph.trainer.config import Config, override_config
@@ -182,6 +182,31 @@ def test_three_parts_are_timed() -> None:
         trainer.learn(timed=timed)
     assert list(trainer.timings().phases) == ["draw", "passes_and_update", "write_back"]
     trainer.close()
+
+
+def test_nothing_but_the_passes_waits_for_the_masks_of_a_step() -> None:
+    """They are the draw's in `ends`, and stand beside the passes in the other two."""
+    for name in COMPOSED:
+        trainer = make(HostDevice(), ways(full(), name), SEVEN)
+        ((_, parent),) = trainer.learn_program.ops()
+        assert isinstance(parent, GraphLaunch)
+        where = [
+            child.name
+            for child in parent.body
+            if isinstance(child, GraphLaunch)
+            for op in opened(child.body)
+            if isinstance(op, Launch) and op.kernel == "depth_masks"
+        ]
+        assert where == ["draw" if name == "ends" else "passes_and_update"]
+        if name != "ends":
+            dag = dag_of(trainer.learn_program)
+            (place,) = (i for i, op in enumerate(dag.ops) if kernel_of(op) == "depth_masks")
+            assert dag.waits()[place] == ()
+        trainer.close()
+
+
+def kernel_of(op: Op) -> str:
+    return op.kernel if isinstance(op, Launch) else ""
 
 
 def test_launches_of_one_kernel_are_one_where_they_are_asked_to_be() -> None:

@@ -9,6 +9,7 @@ import pytest
 from trainer.setups import bit_flip, chain, fill, full, make, market, small, trajectory
 
 from onegraph.kernels.device import HostDevice
+from onegraph.kernels.learner.gemm_group import MEMBERS
 from onegraph.stages.dag import Dag
 from onegraph.stages.program import (
     Branches,
@@ -18,6 +19,7 @@ from onegraph.stages.program import (
     GraphLaunch,
     Launch,
     MatmulGroup,
+    MatmulOp,
     Memset,
     Merge,
     Op,
@@ -25,6 +27,7 @@ from onegraph.stages.program import (
     StepProgram,
 )
 from onegraph.stages.registry import ALL, apply, up_to
+from onegraph.stages.schedule import fits_a_group
 from onegraph.stages.verify import verify
 from onegraph.trainer import regrouping
 from onegraph.trainer.bench import BenchSubject, named_size
@@ -190,6 +193,27 @@ def test_the_way_is_shorter_with_no_more_nodes_than_copies(size: str, changes) -
 def test_the_full_learners_way_is_about_half_as_long() -> None:
     steps = {name: figures("FULL", name)[1] for name in ("none", "wide", "ends-wide")}
     assert steps["ends-wide"] < steps["wide"] < 0.6 * steps["none"]
+
+
+def test_the_full_learners_step_is_at_most_sixty_nodes() -> None:
+    """Products of long sums count as members of one launch, which takes four."""
+    subject = BenchSubject(named_size("FULL"), {})
+    (form,) = (f for f in regroupings(subject.shapes, HostDevice()) if f.name == "ends-grouped")
+    parts = DqnPrograms(subject.shapes, subject.environment, lambda: form)
+    program = apply(parts.learn(), ALL - {3, 8}, parts)
+    ((_, parent),) = program.ops()
+    assert isinstance(parent, GraphLaunch)
+    ops = dag_of(program).ops
+    long = [op for op in ops if isinstance(op, MatmulOp) and not fits_a_group(op)]
+    assert all(op.k >= 4096 for op in long)
+    nodes = parent.nodes() - len(long) + -(-len(long) // MEMBERS)
+    print("FULL", nodes, parent.nodes())
+    assert nodes <= 60
+    # Where gradients of weights are long sums, those of activations do not stand in their launch.
+    for op in ops:
+        products = op.members if isinstance(op, MatmulGroup) else ()
+        if any(p.trans_a and p.k > 256 for p in products):
+            assert all(p.trans_a for p in products)
 
 
 # ---------------------------------------------------------------- copies

@@ -252,6 +252,9 @@ class IqnHead:
             quantiles=self.quantiles,
             hidden=self.hidden,
             add=int(add_to is not None),
+            depth=features,  # neither is touched without `with_branch`
+            grad_branch=emit.buffer("iqn.no_branch", (emit.rows,)),
+            with_branch=0,
         )
         cosines = emit.buffer("iqn.cosines", (n, self.cosines))
         emit.linear_grad("iqn.embed", cosines, grad_phi, self.cosines, self.hidden, rows=n)

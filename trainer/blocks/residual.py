@@ -153,5 +153,8 @@ class ResidualBlock:
             tiles=tile_count(emit.rows, width),
             with_residual=1,
             after_relu=int(self.after_relu),
+            depth=grad_norm,  # neither is touched without `with_branch`
+            grad_branch=emit.buffer(f"{self.name}.no_branch", (emit.rows,)),
+            with_branch=0,
         )
         return grad_in if need_grad_in else None

@@ -146,10 +146,12 @@ class SpectralNorm:
     def grad_ops(self, *, params: str = "theta", grads: str = "grad") -> tuple[Op, ...]:
         """Two nodes, once the gradients of the normalised weights are in `grads`.
 
-        Those of two gradients have nothing in common that is written, and may run at once.
+        Those of two gradients have nothing in common that is written, and may run at once. They
+        touch `grads` up to the last of the matrices alone: what stands behind it may come later.
         """
+        end = max((m.offset + m.rows * m.cols for m in self.matrices), default=0)
         common: dict[str, Ref | int | float] = {
-            "grad": Ref(grads),
+            "grad": Ref(grads, 0, end),
             "table": Ref("spectral_table"),
             "dots": Ref(f"spectral_dots_{grads}"),
             "count": len(self.names),
