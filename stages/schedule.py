@@ -53,7 +53,7 @@ Shares = Callable[[MatmulOp], bool]
 
 def fits_a_group(op: MatmulOp) -> bool:
     """Whether a device takes the product together with others, in one launch."""
-    return groups([(op.m, op.n, op.k)] * 2, op.precision)
+    return op.spec.is_long or groups([(op.m, op.n, op.k)] * 2, op.precision)
 
 
 def regrouped(
