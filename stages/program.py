@@ -184,51 +184,29 @@ class Launch(Op):
 
 
 @dataclass(frozen=True)
-class LaunchGroup(Op):
-    """Launches of one kernel that do not depend on one another, by one, which is one graph node.
-
-    `onegraph.kernels.launch_group.obstacle` says of which kernels there is none;
-    `onegraph.stages.launch_groups.grouped` forms them.
+class OpGroup(Op):
+    """Ops of one kind that do not depend on one another, in one launch.
 
     Raises:
-        ProgramError: fewer than 2 or more than 8 members, of two kernels or of one that can't be
-            grouped, one with a module or an op group of its own, or one that reads or writes what
-            another one writes.
+        ProgramError: a member with a module or an op group of its own, or one that reads or writes
+            what another one writes.
     """
 
-    kind: ClassVar[str] = "launch"
-    members: tuple[Launch, ...]
+    members: tuple[Launch | MatmulOp, ...]
     module: Module = "shared"
 
     def __post_init__(self) -> None:
-        from onegraph.kernels.catalogue import find
-
-        kernels = list(dict.fromkeys(member.kernel for member in self.members))
-        if len(kernels) != 1:
+        if strange := [m.label for m in self.members if m.module != "shared" or m.group]:
             raise ProgramError(
-                f"a launch group is of one kernel, got {', '.join(kernels) or 'no members'}"
+                f"{strange[0]}: module and group are those of the whole {self.kind} group"
             )
-        spec = find(kernels[0])
-        if why := obstacle(spec):
-            raise ProgramError(f"{self.members[0].label} can't stand in a launch group: {why}")
-        if not 1 < len(self.members) <= most_members(spec):
-            raise ProgramError(
-                f"{self.label}: a launch group of it has 2 to {most_members(spec)} members, got"
-                f" {len(self.members)}"
-            )
-        _require_members(self.members, "launch group")
-
-    @property
-    def kernel(self) -> str:
-        """The kernel that each member launches."""
-        return self.members[0].kernel
-
-    @property
-    def launched(self) -> str:
-        """The name of the kernel that does them all."""
-        from onegraph.kernels.catalogue import find
-
-        return group_name(find(self.kernel), len(self.members))
+        for one, other in combinations(self.members, 2):
+            if found := conflict([one], [other]):
+                first, second, written = found
+                raise ProgramError(
+                    f"{first.label} and {second.label} can't run at once: the first writes"
+                    f" {written}, which the second touches too"
+                )
 
     @property
     def written(self) -> tuple[Ref, ...]:
@@ -246,29 +224,63 @@ class LaunchGroup(Op):
     def writes(self) -> frozenset[str]:
         return frozenset().union(*(member.writes() for member in self.members))
 
-    @property
-    def label(self) -> str:
-        return f"launch {len(self.members)} x {self.kernel}"
-
     def lines(self) -> Iterator[str]:
-        yield "launch group" + ("" if self.module == "shared" else f" @{self.module}") + " {"
+        yield f"{self.kind} group" + ("" if self.module == "shared" else f" @{self.module}") + " {"
         for member in self.members:
             for line in member.lines():
                 yield "  " + line
         yield "}"
 
 
-def _require_members(members: Sequence[Launch | MatmulOp], what: str) -> None:
-    """Refuse members of a `what` with a module or an op group, or that depend on one another."""
-    if strange := [m.label for m in members if m.module != "shared" or m.group]:
-        raise ProgramError(f"{strange[0]}: module and group are those of the whole {what}")
-    for one, other in combinations(members, 2):
-        if found := conflict([one], [other]):
-            first, second, written = found
+@dataclass(frozen=True)
+class LaunchGroup(OpGroup):
+    """Launches of one kernel that do not depend on one another, by one, which is one graph node.
+
+    `onegraph.kernels.launch_group.obstacle` says of which kernels there is none;
+    `onegraph.stages.launch_groups.grouped` forms them.
+
+    Raises:
+        ProgramError: fewer than 2 or more than 8 members, of two kernels or of one that can't be
+            grouped, one with a module or an op group of its own, or one that reads or writes what
+            another one writes.
+    """
+
+    kind: ClassVar[str] = "launch"
+    members: tuple[Launch, ...]
+
+    def __post_init__(self) -> None:
+        from onegraph.kernels.catalogue import find
+
+        kernels = list(dict.fromkeys(member.kernel for member in self.members))
+        if len(kernels) != 1:
             raise ProgramError(
-                f"{first.label} and {second.label} can't run at once: the first writes"
-                f" {written}, which the second touches too"
+                f"a launch group is of one kernel, got {', '.join(kernels) or 'no members'}"
             )
+        spec = find(kernels[0])
+        if why := obstacle(spec):
+            raise ProgramError(f"{self.members[0].label} can't stand in a launch group: {why}")
+        if not 1 < len(self.members) <= most_members(spec):
+            raise ProgramError(
+                f"{self.label}: a launch group of it has 2 to {most_members(spec)} members, got"
+                f" {len(self.members)}"
+            )
+        super().__post_init__()
+
+    @property
+    def kernel(self) -> str:
+        """The kernel that each member launches."""
+        return self.members[0].kernel
+
+    @property
+    def launched(self) -> str:
+        """The name of the kernel that does them all."""
+        from onegraph.kernels.catalogue import find
+
+        return group_name(find(self.kernel), len(self.members))
+
+    @property
+    def label(self) -> str:
+        return f"launch {len(self.members)} x {self.kernel}"
 
 
 @dataclass(frozen=True)
@@ -345,7 +357,7 @@ class MatmulOp(Op):
 
 
 @dataclass(frozen=True)
-class MatmulGroup(Op):
+class MatmulGroup(OpGroup):
     """Products that do not depend on one another, in one launch, which is one node of a graph.
 
     `onegraph.kernels.learner.gemm_group.groups` says which products a device takes so. It takes up
@@ -358,13 +370,12 @@ class MatmulGroup(Op):
 
     kind: ClassVar[str] = "matmul"
     members: tuple[MatmulOp, ...]
-    module: Module = "shared"
 
     def __post_init__(self) -> None:
         count = len(self.in_launch)
         if len(self.members) < 2 or count > MEMBERS:
             raise ProgramError(f"{self.label}: a group has 2 to {MEMBERS} members, got {count}")
-        _require_members(self.members, "matmul group")
+        super().__post_init__()
 
     @property
     def in_launch(self) -> tuple[MatmulOp, ...]:
@@ -375,31 +386,8 @@ class MatmulGroup(Op):
         )
 
     @property
-    def written(self) -> tuple[Ref, ...]:
-        """What it writes."""
-        return tuple(r for member in self.members for r in member.written)
-
-    @property
-    def touched(self) -> tuple[Ref, ...]:
-        """What it reads or writes."""
-        return tuple(r for member in self.members for r in member.touched)
-
-    def reads(self) -> frozenset[str]:
-        return frozenset().union(*(member.reads() for member in self.members))
-
-    def writes(self) -> frozenset[str]:
-        return frozenset().union(*(member.writes() for member in self.members))
-
-    @property
     def label(self) -> str:
         return f"matmul {', '.join(str(member.out) for member in self.members)}"
-
-    def lines(self) -> Iterator[str]:
-        yield "matmul group" + ("" if self.module == "shared" else f" @{self.module}") + " {"
-        for member in self.members:
-            for line in member.lines():
-                yield "  " + line
-        yield "}"
 
 
 @dataclass(frozen=True)

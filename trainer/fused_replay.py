@@ -16,7 +16,21 @@ from onegraph.kernels.replay import sample_batch
 from onegraph.stages.program import Buffer, Fragment, Launch, Ref
 from onegraph.trainer.hindsight import Relabelling
 from onegraph.trainer.learner import Learner
-from onegraph.trainer.replay import BATCH, batch_buffers, draw_buffers, ring_buffers, ticket
+from onegraph.trainer.replay import (
+    BATCH,
+    DRAWN_ARGS,
+    DRAWN_ROWS,
+    PRIORITY_ARGS,
+    RING_ARGS,
+    Args,
+    batch_buffers,
+    draw_buffers,
+    draw_sizes,
+    priority_sizes,
+    relabelling_args,
+    ring_buffers,
+    ticket,
+)
 from onegraph.trainer.shapes import Shapes
 
 #: The phases in whose place `draw` and `write_back` can stand.
@@ -58,57 +72,25 @@ def draw(
     """
     if found := obstacle(shapes, hindsight):
         raise ValueError(found)
-    config, n = shapes.config, shapes.draws
-    args: dict[str, Ref | int | float] = {
-        "leaves": Ref("replay_leaves"),
-        "nodes": Ref("replay_nodes"),
-        "generation": Ref("replay_generation"),
-        "ring_state": Ref("replay_state"),
-        "ring_next_state": Ref("replay_next_state"),
-        "ring_action": Ref("replay_action"),
-        "ring_reward": Ref("replay_reward"),
-        "ring_flags": Ref("replay_flags"),
-        "counters": Ref("counters"),
-        "schedule": Ref("schedule"),
+    n = shapes.draws
+    args: Args = {
+        **RING_ARGS,
         "params": Ref("schedule_params"),
         "skip": Ref("skip"),
-        "index": Ref(BATCH.indices),
-        "sampled_generation": Ref(BATCH.generations),
-        "state": Ref(BATCH.states),
-        "next_state": Ref(BATCH.next_states),
-        "action": Ref(BATCH.actions),
-        "ret": Ref(BATCH.rewards),
-        "discount": Ref(BATCH.discounts),
+        **DRAWN_ARGS,
         "weights": Ref(BATCH.weights),
         "raw": Ref("raw_weight"),
         "largest": Ref("fused_largest_weight"),
         "barrier": Ref("fused_draw_barrier"),
-        "n": n,
-        "leaf_count": shapes.capacity,
-        "width": shapes.width,
-        "padded": shapes.padded,
-        "lanes": shapes.lanes,
-        "slots": shapes.slots,
-        "n_step": config.replay.n_step,
-        "gamma": config.learn.gamma,
-        "seed": config.seed,
-        "strata": shapes.strata,
+        **draw_sizes(shapes),
     }
     if hindsight is None:
-        each = sample_batch.rows_each(n, config.replay.n_step)
+        each = sample_batch.rows_each(n, shapes.config.replay.n_step)
         kernel = "draw_batch"
         args |= {"each": each, "blocks": draw_batch.blocks_of(n, each)}
     else:
         kernel = "draw_relabelled"
-        args |= {
-            "ring_episode": Ref("replay_episode"),
-            "achieved": hindsight.goal.achieved,
-            "goal": hindsight.goal.desired,
-            "goal_width": hindsight.goal.width,
-            "strategy": int(hindsight.strategy),
-            "share": hindsight.share,
-            "blocks": draw_batch.blocks_of(n, 1),
-        }
+        args |= relabelling_args(hindsight) | {"blocks": draw_batch.blocks_of(n, 1)}
     learner = Learner(shapes)
     own = (
         Buffer("raw_weight", (n,), "f64"),
@@ -129,26 +111,17 @@ def draw(
 
 def write_back(shapes: Shapes) -> Fragment:
     """New leaves from the batch's TD errors, and the nodes above them up to the root."""
-    n, capacity, replay = shapes.batch, shapes.capacity, shapes.config.replay
+    n, capacity = shapes.batch, shapes.capacity
     launch = Launch(
         "write_back",
         {
             "td": Ref("td"),
-            "index": Ref(BATCH.indices),
-            "sampled_generation": Ref(BATCH.generations),
-            "generation": Ref("replay_generation"),
+            **DRAWN_ROWS,
             "leaf": Ref("new_leaf"),
-            "leaves": Ref("replay_leaves"),
-            "nodes": Ref("replay_nodes"),
-            "owner": Ref("replay_owner"),
-            "max_leaf": Ref("replay_max_leaf"),
-            "diagnostics": Ref("diagnostics"),
+            **PRIORITY_ARGS,
             "barrier": Ref("fused_write_barrier"),
             "ticket": Ref("fused_write_ticket"),
-            "n": n,
-            "leaf_count": capacity,
-            "alpha": replay.alpha,
-            "eps": replay.eps,
+            **priority_sizes(shapes),
             "form": int(writing.form_of(n, capacity)),
             "blocks": writing.blocks_of(n, capacity),
         },

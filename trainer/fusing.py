@@ -20,7 +20,15 @@ from onegraph.trainer.blocks.hidden import HiddenLayers
 from onegraph.trainer.hindsight import Relabelling
 from onegraph.trainer.network import QNetwork
 from onegraph.trainer.regrouping import StepForm, regroupings
-from onegraph.trainer.replay import BATCH, ticket
+from onegraph.trainer.replay import (
+    BATCH,
+    DRAWN_ARGS,
+    DRAWN_ROWS,
+    PRIORITY_ARGS,
+    RING_ARGS,
+    draw_sizes,
+    ticket,
+)
 from onegraph.trainer.shapes import Shapes
 
 #: Blocks of a cluster: what every GPU with clusters forms, and half of it.
@@ -119,38 +127,13 @@ class FusedStep:
         }
 
     def _draw(self) -> Op:
-        shapes, config = self.shapes, self.shapes.config
         return Launch(
             "draw_rows",
             {
-                "leaves": Ref("replay_leaves"),
-                "nodes": Ref("replay_nodes"),
-                "generation": Ref("replay_generation"),
-                "ring_state": Ref("replay_state"),
-                "ring_next_state": Ref("replay_next_state"),
-                "ring_action": Ref("replay_action"),
-                "ring_reward": Ref("replay_reward"),
-                "ring_flags": Ref("replay_flags"),
-                "counters": Ref("counters"),
-                "schedule": Ref("schedule"),
-                "index": Ref(BATCH.indices),
-                "sampled_generation": Ref(BATCH.generations),
-                "state": Ref(BATCH.states),
-                "next_state": Ref(BATCH.next_states),
-                "action": Ref(BATCH.actions),
-                "ret": Ref(BATCH.rewards),
-                "discount": Ref(BATCH.discounts),
+                **RING_ARGS,
+                **DRAWN_ARGS,
                 "raw": Ref("raw_weight"),
-                "n": shapes.batch,
-                "leaf_count": shapes.capacity,
-                "width": shapes.width,
-                "padded": shapes.padded,
-                "lanes": shapes.lanes,
-                "slots": shapes.slots,
-                "n_step": config.replay.n_step,
-                "gamma": config.learn.gamma,
-                "seed": config.seed,
-                "strata": shapes.strata,
+                **draw_sizes(self.shapes),
             },
         )
 
@@ -227,14 +210,8 @@ class FusedStep:
                 "td": Ref("td"),
                 "loss": Ref("loss"),
                 "q_taken": Ref("q_taken"),
-                "index": Ref(BATCH.indices),
-                "sampled_generation": Ref(BATCH.generations),
-                "generation": Ref("replay_generation"),
-                "leaves": Ref("replay_leaves"),
-                "nodes": Ref("replay_nodes"),
-                "owner": Ref("replay_owner"),
-                "max_leaf": Ref("replay_max_leaf"),
-                "diagnostics": Ref("diagnostics"),
+                **DRAWN_ROWS,
+                **PRIORITY_ARGS,
                 "seen": Ref("fused_diagnostics"),
                 "record": Ref("record"),
                 "history": Ref("history"),

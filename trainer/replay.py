@@ -6,7 +6,7 @@ buffer is held directly, and what it can do is `sample`, `update` and `insert`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +54,90 @@ class GpuBatch:
 
 
 BATCH = GpuBatch()
+
+#: Arguments of a launch.
+Args = dict[str, Ref | int | float]
+
+#: Where a kernel that draws a batch finds the ring and the step's counters.
+RING_ARGS: Mapping[str, Ref] = {
+    "leaves": Ref("replay_leaves"),
+    "nodes": Ref("replay_nodes"),
+    "generation": Ref("replay_generation"),
+    "ring_state": Ref("replay_state"),
+    "ring_next_state": Ref("replay_next_state"),
+    "ring_action": Ref("replay_action"),
+    "ring_reward": Ref("replay_reward"),
+    "ring_flags": Ref("replay_flags"),
+    "counters": Ref("counters"),
+    "schedule": Ref("schedule"),
+}
+
+#: Where it leaves the batch.
+DRAWN_ARGS: Mapping[str, Ref] = {
+    "index": Ref(BATCH.indices),
+    "sampled_generation": Ref(BATCH.generations),
+    "state": Ref(BATCH.states),
+    "next_state": Ref(BATCH.next_states),
+    "action": Ref(BATCH.actions),
+    "ret": Ref(BATCH.rewards),
+    "discount": Ref(BATCH.discounts),
+}
+
+#: The rows that were drawn, as what writes their priorities asks for them.
+DRAWN_ROWS: Mapping[str, Ref] = {
+    "index": Ref(BATCH.indices),
+    "sampled_generation": Ref(BATCH.generations),
+    "generation": Ref("replay_generation"),
+}
+
+#: What a kernel that writes the priorities changes.
+PRIORITY_ARGS: Mapping[str, Ref] = {
+    "leaves": Ref("replay_leaves"),
+    "nodes": Ref("replay_nodes"),
+    "owner": Ref("replay_owner"),
+    "max_leaf": Ref("replay_max_leaf"),
+    "diagnostics": Ref("diagnostics"),
+}
+
+
+def draw_sizes(shapes: Shapes) -> Args:
+    """Sizes of a draw, and how its returns are summed and its rows drawn."""
+    config = shapes.config
+    return {
+        "n": shapes.draws,
+        "leaf_count": shapes.capacity,
+        "width": shapes.width,
+        "padded": shapes.padded,
+        "lanes": shapes.lanes,
+        "slots": shapes.slots,
+        "n_step": config.replay.n_step,
+        "gamma": config.learn.gamma,
+        "seed": config.seed,
+        "strata": shapes.strata,
+    }
+
+
+def relabelling_args(hindsight: Relabelling) -> Args:
+    """What a draw under the goals of hindsight takes beside."""
+    return {
+        "ring_episode": Ref("replay_episode"),
+        "achieved": hindsight.goal.achieved,
+        "goal": hindsight.goal.desired,
+        "goal_width": hindsight.goal.width,
+        "strategy": int(hindsight.strategy),
+        "share": hindsight.share,
+    }
+
+
+def priority_sizes(shapes: Shapes) -> Args:
+    """Sizes of the priorities' update, and how they follow from TD errors."""
+    replay = shapes.config.replay
+    return {
+        "n": shapes.batch,
+        "leaf_count": shapes.capacity,
+        "alpha": replay.alpha,
+        "eps": replay.eps,
+    }
 
 
 def ring_buffers(shapes: Shapes, space: Space) -> tuple[Buffer, ...]:
@@ -194,7 +278,7 @@ class DeviceReplay:
     def assemble(self, returns: str, discounts: str) -> Op:
         """n-step returns, discounts and last rows; with hindsight also the rows that give goals."""
         config = self.shapes.config
-        args: dict[str, Ref | int | float] = {
+        args: Args = {
             "index": Ref(BATCH.indices),
             "reward": Ref("replay_reward"),
             "flags": Ref("replay_flags"),
@@ -228,7 +312,7 @@ class DeviceReplay:
 
         With hindsight they have the goals that they are given.
         """
-        args: dict[str, Ref | int | float] = {
+        args: Args = {
             "src": Ref(source),
             "index": Ref(index),
             "dst": Ref(target),
@@ -270,7 +354,7 @@ class DeviceReplay:
     def weights(self, total: Ref, target: str) -> tuple[Op, ...]:
         """Importance weights, given where the priority total stands."""
         b = self.shapes.draws
-        reads: dict[str, Ref | int | float] = {
+        reads: Args = {
             "leaves": Ref("replay_leaves"),
             "total": total,
             "index": Ref(BATCH.indices),
@@ -334,53 +418,22 @@ class DeviceReplay:
 
         One kernel does all of it, and weighs a small batch too.
         """
-        shapes, config = self.shapes, self.shapes.config
-        args: dict[str, Ref | int | float] = {
-            "leaves": Ref("replay_leaves"),
-            "nodes": Ref("replay_nodes"),
-            "generation": Ref("replay_generation"),
-            "ring_state": Ref("replay_state"),
-            "ring_next_state": Ref("replay_next_state"),
-            "ring_action": Ref("replay_action"),
-            "ring_reward": Ref("replay_reward"),
-            "ring_flags": Ref("replay_flags"),
-            "counters": Ref("counters"),
-            "schedule": Ref("schedule"),
-            "index": Ref(BATCH.indices),
-            "sampled_generation": Ref(BATCH.generations),
-            "state": Ref(BATCH.states),
-            "next_state": Ref(BATCH.next_states),
-            "action": Ref(BATCH.actions),
-            "ret": Ref(BATCH.rewards),
-            "discount": Ref(BATCH.discounts),
+        shapes = self.shapes
+        args: Args = {
+            **RING_ARGS,
+            **DRAWN_ARGS,
             "weights": Ref(BATCH.weights),
             "ticket": Ref("sample_ticket"),
-            "n": shapes.draws,
-            "leaf_count": shapes.capacity,
-            "width": shapes.width,
-            "padded": shapes.padded,
-            "lanes": shapes.lanes,
-            "slots": shapes.slots,
-            "n_step": config.replay.n_step,
-            "gamma": config.learn.gamma,
-            "seed": config.seed,
-            "strata": shapes.strata,
+            **draw_sizes(shapes),
             "weigh": int(self.weighs_at_once),
         }
         kernel = "sample_batch"
         if self.hindsight is None:
-            each = sample_batch.rows_each(shapes.draws, config.replay.n_step)
+            each = sample_batch.rows_each(shapes.draws, shapes.config.replay.n_step)
             args |= {"each": each, "warps": sample_batch.warps_of(shapes.draws, each)}
         else:
             kernel = "sample_relabelled"
-            args |= {
-                "ring_episode": Ref("replay_episode"),
-                "achieved": self.hindsight.goal.achieved,
-                "goal": self.hindsight.goal.desired,
-                "goal_width": self.hindsight.goal.width,
-                "strategy": int(self.hindsight.strategy),
-                "share": self.hindsight.share,
-            }
+            args |= relabelling_args(self.hindsight)
         rest = () if self.weighs_at_once else self.weights(self._root, BATCH.weights)
         return (Launch(kernel, args), *rest), (ticket("sample_ticket"), *self.weight_buffers())
 
@@ -410,24 +463,20 @@ class DeviceReplay:
 
         One block takes a small batch; a large one is spread over the device, part by part.
         """
-        config, b, capacity = self.shapes.config.replay, self.shapes.batch, self.shapes.capacity
-        leaves, index, owner = Ref("replay_leaves"), Ref(BATCH.indices), Ref("replay_owner")
-        errors: dict[str, Ref | int | float] = {
+        b, capacity = self.shapes.batch, self.shapes.capacity
+        changed = PRIORITY_ARGS
+        errors: Args = {
             "td": Ref("td"),
-            "index": index,
-            "sampled_generation": Ref(BATCH.generations),
-            "generation": Ref("replay_generation"),
-            "owner": owner,
-            "diagnostics": Ref("diagnostics"),
-            "n": b,
-            "leaf_count": capacity,
-            "alpha": config.alpha,
-            "eps": config.eps,
+            **DRAWN_ROWS,
+            "owner": changed["owner"],
+            "diagnostics": changed["diagnostics"],
+            **priority_sizes(self.shapes),
         }
-        tree = {"leaves": leaves, "nodes": Ref("replay_nodes")}
-        max_leaf = Ref("replay_max_leaf")
+        tree = {name: changed[name] for name in ("leaves", "nodes")}
+        max_leaf = changed["max_leaf"]
         if b <= update_priorities.AT_ONCE:
             return (Launch("update_priorities", {**errors, **tree, "max_leaf": max_leaf}),), ()
+        index = DRAWN_ROWS["index"]
         return (
             Launch("claim_priorities", {**errors, "leaf": Ref("new_leaf")}),
             Launch(
@@ -435,8 +484,8 @@ class DeviceReplay:
                 {
                     "leaf": Ref("new_leaf"),
                     "index": index,
-                    "owner": owner,
-                    "leaves": leaves,
+                    "owner": changed["owner"],
+                    "leaves": changed["leaves"],
                     "max_leaf": max_leaf,
                     "n": b,
                     "leaf_count": capacity,
@@ -445,7 +494,7 @@ class DeviceReplay:
             *self._refresh_drawn({**tree, "index": index, "leaf_count": capacity}),
         ), (Buffer("new_leaf", (b,), "f32"),)
 
-    def _refresh_drawn(self, args: dict[str, Ref | int | float]) -> Iterator[Op]:
+    def _refresh_drawn(self, args: Args) -> Iterator[Op]:
         """The nodes above a large batch's leaves, up to the root."""
         b, capacity = self.shapes.batch, self.shapes.capacity
         alone = refresh_touched.pays(capacity, b)
@@ -489,7 +538,7 @@ class DeviceReplay:
 
     def _refresh_inserted(self) -> tuple[Op, ...]:
         shapes = self.shapes
-        args: dict[str, Ref | int | float] = {
+        args: Args = {
             "leaves": Ref("replay_leaves"),
             "nodes": Ref("replay_nodes"),
             "counters": Ref("counters"),

@@ -1,8 +1,12 @@
-"""What ends the draw of `draw_batch` and `draw_relabelled`, once the rows are drawn and weighed."""
+"""What ends the draw of the fused kernels, once the rows are drawn.
+
+``rows`` are the arguments of the draw by name: those of `onegraph.kernels.replay.draw_params`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,27 +17,33 @@ from onegraph.kernels.replay.tree import node_count
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onegraph.kernels.replay.tree import F32, F64, I64
+    from onegraph.kernels.replay.tree import F64
+
+
+def raw_weights_of(rows: Mapping[str, Any]) -> F64:
+    """The weights of the drawn rows [n] before they are scaled."""
+    leaves, nodes, leaf_count = rows["leaves"], rows["nodes"], rows["leaf_count"]
+    total, index = nodes[node_count(leaf_count) - 1 :], rows["index"][: rows["n"]]
+    return unscaled(leaves, total, index, rows["counters"], rows["schedule"], leaf_count)
 
 
 def finish_draw(
-    leaves: F32,
-    nodes: F64,
-    counters: I64,
-    schedule: F64,
+    rows: Mapping[str, Any],
     params: F64,
     skip: NDArray[np.int32],
-    index: NDArray[np.int32],
     raw: F64,
     largest: F64,
     barrier: NDArray[np.uint32],
-    leaf_count: int,
 ) -> None:
-    """The weights of `index` [n] before they are scaled, their largest, and the step's counters."""
-    total = nodes[node_count(leaf_count) - 1 :]
-    raw[: index.size] = unscaled(leaves, total, index, counters, schedule, leaf_count)
+    """The weights of the rows before they are scaled, their largest, and the step's counters.
+
+    For `draw_batch` and `draw_relabelled`, whose rows have been weighed.
+    """
+    n = rows["n"]
+    raw[:n] = raw_weights_of(rows)
     turn = int(barrier[0]) >> 31
-    largest[turn] = raw[: index.size].max(initial=largest[turn])
+    largest[turn] = raw[:n].max(initial=largest[turn])
     largest[turn ^ 1] = 0.0
     barrier[0] ^= np.uint32(1 << 31)
+    counters, schedule = rows["counters"], rows["schedule"]
     advance_counters(counters, schedule, params, skip, program=LEARN, lanes=0, slots=1)

@@ -14,12 +14,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onegraph.kernels.catalogue import kernel
+from onegraph.kernels.replay.draw_params import (
+    COUNTERS,
+    DRAWN,
+    RELABELLING,
+    RING,
+    SIZES,
+    SPARSE_READS,
+)
 from onegraph.kernels.replay.gather_i32 import gather_i32
 from onegraph.kernels.replay.gather_relabelled import gather_relabelled
 from onegraph.kernels.replay.hindsight_assemble import hindsight_assemble
 from onegraph.kernels.replay.importance_weights import importance_weights
 from onegraph.kernels.replay.philox_thresholds import philox_thresholds
-from onegraph.kernels.replay.tree import node_count, path_leaves, path_nodes
+from onegraph.kernels.replay.tree import node_count
 from onegraph.kernels.replay.tree_descend import tree_descend
 
 if TYPE_CHECKING:
@@ -31,53 +39,16 @@ if TYPE_CHECKING:
 @kernel(
     per="warp",
     work="n",
-    sparse_reads={
-        "leaves": path_leaves,
-        "nodes": path_nodes,
-        "generation": "n",
-        "ring_state": "n*width",
-        "ring_next_state": "n*width",
-        "ring_action": "n",
-        "ring_reward": "n*n_step",
-        "ring_flags": "n*n_step",
-        "ring_episode": "n",
-    },
-    leaves="in f32",
-    nodes="in f64",
-    generation="in u32",
-    ring_state="in f32",
-    ring_next_state="in f32",
-    ring_action="in i32",
-    ring_reward="in f32",
-    ring_flags="in u8",
+    sparse_reads={**SPARSE_READS, "ring_episode": "n"},
+    **RING,
     ring_episode="in i64",
-    counters="in i64",
-    schedule="in f64",
-    index="out i32",
-    sampled_generation="out u32",
-    state="out f32",
-    next_state="out f32",
-    action="out i32",
-    ret="out f32",
-    discount="out f32",
+    **COUNTERS,
+    **DRAWN,
     weights="out f32",
     ticket="inout u32",
-    n="i32",
-    leaf_count="i64",
-    width="i32",
-    padded="i32",
-    lanes="i32",
-    slots="i32",
-    n_step="i32",
-    gamma="f64",
-    seed="u64",
-    strata="i32",
+    **SIZES,
     weigh="i32",
-    achieved="i32",
-    goal="i32",
-    goal_width="i32",
-    strategy="i32",
-    share="f64",
+    **RELABELLING,
 )
 def sample_relabelled(
     leaves: F32,
